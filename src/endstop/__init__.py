@@ -1,0 +1,1 @@
+"""Runs AI agents unattended and knows when to stop."""

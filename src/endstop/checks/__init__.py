@@ -1,0 +1,1 @@
+"""What is checked: gates, protected inputs, the judge."""

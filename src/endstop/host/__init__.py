@@ -1,0 +1,1 @@
+"""The machine under everything that runs: processes, paths, git, fingerprints, the sandbox."""

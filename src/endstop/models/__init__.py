@@ -1,0 +1,1 @@
+"""Providers: each as encode, decode and send, apart."""

@@ -1,0 +1,1 @@
+"""What turns the wheel: decide, journal, perform, journal, apply."""

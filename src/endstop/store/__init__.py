@@ -1,0 +1,1 @@
+"""What is kept: tables, the journal, blobs."""
