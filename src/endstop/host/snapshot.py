@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import difflib
 import os
+import re
 import threading
 from collections.abc import Iterable
 from hashlib import sha256
@@ -91,7 +92,7 @@ class Snapshot:
         if now == start:
             return [], []
         text = scan.shadow.diff(start, now, _READ)
-        return scan.shadow.changes(start, now), ["diff --git " + part for part in text.split("diff --git ")[1:]]
+        return scan.shadow.changes(start, now), re.split(r"(?m)^(?=diff --git )", text)[1:]
 
     # -------------------------------------------------------------------------------------------------------- with git
 
