@@ -38,6 +38,7 @@ Phase = Literal[
 ]
 Target = Literal["capped", "stuck", "blocked", "failed", "cancelled"]
 Purpose = Literal["work", "recover", "close"]
+LimitScope = Literal["turn", "round", "goal", "day", "month"]
 
 
 class Event(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
@@ -298,11 +299,13 @@ class ModelRetried(Event, kw_only=True):
 
 @event("assistant.turn_end", "F")
 class TurnEnd(Event, kw_only=True):
-    """The turn and its tools are over."""
+    """The turn and its tools are over. ``error.code`` of a failed one is a ``ModelFault``; ``retry_at`` is when the
+    provider said it would answer again (epoch seconds)."""
 
     turn_id: int
     outcome: Literal["ok", "failed", "cut", "interrupted", "lost"]
     error: Failure | None = None
+    retry_at: float | None = None
 
 
 # ------------------------------------------------------------------------------------------------------------------- tool
@@ -693,13 +696,12 @@ ReturnedWhy = Literal["deliverable", "protected", "hook", "gate", "judge", "revi
 
 @event("goal.returned", "K")
 class GoalReturned(Event, kw_only=True):
-    """The claim did not hold; ``missing`` says what is. ``text`` is what the model is told (a nudge at the end of a
-    round); absent when it is told nothing."""
+    """The claim did not hold; ``missing`` says what is. It stands in one append with the result of the claim's call, or
+    with the nudge that opens the next round; a miss of readiness inside a round is silent."""
 
     tool_call_id: str | None = None
     why: ReturnedWhy
     missing: list[str]
-    text: str | None = None
 
 
 class EvidenceRange(Part, kw_only=True):
@@ -850,7 +852,7 @@ class LimitReached(Event, kw_only=True):
 
     limit: str
     unit: str
-    scope: Literal["turn", "round", "goal", "day", "month"]
+    scope: LimitScope
     spent: float
     cap: float
 

@@ -1,0 +1,402 @@
+"""Settling the calls of a turn: each gets exactly one result, whatever happens.
+
+One call, first stop writes the result: JSON parses, tool known, schema holds, stall rules, same call earlier in this batch,
+memory by effect class, limits, permission, start. Calls that only read start together; any other starts alone, so that a
+start without an end never stands for something that had not begun.
+"""
+
+from __future__ import annotations
+
+from difflib import get_close_matches
+from hashlib import sha256
+from typing import Any
+
+from endstop.core import events as ev
+from endstop.core import stall
+from endstop.core.codec import seconds as seconds_of
+from endstop.core.effects import AnyAct, Look, Record, Run, RunTools
+from endstop.core.events import Event
+from endstop.core.goal import Call, Memo, State, open_calls, waiting_humans
+from endstop.core.limits import call_full, show
+from endstop.core.messages import ToolSpec
+
+CLAIMS = ("task_complete", "report_blocked")
+PARALLEL = frozenset({"read", "read_outside"})
+GRANT_HOURS = 24.0
+APPROVED = "approved"
+
+
+def complete(
+    call_id: str,
+    content: str,
+    *,
+    success: bool = False,
+    executed: bool = False,
+    code: str = "",
+    memo: Memo | None = None,
+    exit_code: int | None = None,
+) -> ev.ToolComplete:
+    """A result written by the kernel. With ``memo`` it is a known result given again."""
+    raw, norm = (memo.hash, memo.norm) if memo else stall.digests(content)
+    error = ev.Failure(code=code, message=content) if code else (memo.error if memo else None)
+    return ev.ToolComplete(
+        tool_call_id=call_id,
+        success=memo.success if memo else success,
+        executed=executed,
+        result=ev.Result(content=content),
+        error=error,
+        exit_code=memo.exit_code if memo else exit_code,
+        cached=True if memo else None,
+        of=memo.seq if memo else None,
+        hash=raw,
+        norm_hash=norm,
+    )
+
+
+def settle(state: State, now: float) -> AnyAct | None:
+    """What the open turn needs next, or None where no turn with an answer is open."""
+    turn = state.turn
+    if turn is None or turn.ended or not turn.answered:
+        return None
+    if state.stall.due:
+        return Record(events=tuple(_noticed(notice) for notice in state.stall.due))
+    calls = open_calls(state)
+    started = [call for call in calls if call.state == "started"]
+    if started:
+        return _attached(state, started)
+    claims = [call for call in calls if call.request.name in CLAIMS]
+    ordinary = [call for call in calls if call.request.name not in CLAIMS]
+    if ordinary:
+        return _Batch(state, now).run(ordinary)
+    if claims:
+        return _claim(state, claims)
+    return Record(events=(ev.TurnEnd(turn_id=turn.id, outcome="cut" if turn.finish in ("length", "cut") else "ok"),))
+
+
+def _noticed(notice: stall.Notice) -> Event:
+    return ev.StallNoticed(
+        rule=notice.rule,
+        count=notice.count,
+        identity=notice.identity,
+        seqs=notice.seqs,
+        period=notice.period,
+        text=notice.text,
+        tool_call_id=notice.tool_call_id,
+    )
+
+
+def _attached(state: State, started: list[Call]) -> AnyAct | None:
+    """Started calls that wait for something: their result once it is there, else the park."""
+    results: list[Event] = []
+    for call in started:
+        question = next((q for q in state.questions.values() if q.call_id == call.request.tool_call_id), None)
+        call_id = call.request.tool_call_id
+        if question is not None and question.answer is not None:
+            results.append(complete(call_id, question.answer, success=True, executed=True))
+        elif question is not None and question.expired:
+            results.append(complete(call_id, "No answer came in time.", executed=True, code="no_answer"))
+        elif call.result is not None:
+            results.append(complete(call_id, call.result, success=True, executed=True))
+    if results:
+        return Record(events=tuple(results))
+    question = next((q for q in state.questions.values() if q.call_id == started[0].request.tool_call_id), None)
+    if question is not None:
+        return Record(events=(ev.GoalParked(on="question", ref=question.id, until=question.expires_at, said=question.text),))
+    return None
+
+
+def prepare(state: State, call: Call) -> tuple[ToolSpec | None, dict[str, Any], str, str]:
+    """(spec, arguments without ``again``, identity, why again) of a call; spec None for an unknown tool."""
+    spec = state.kit.tools.get(call.request.name)
+    arguments = call.request.arguments
+    if not isinstance(arguments, dict):
+        return spec, {}, "", ""
+    if spec is not None and spec.effect == "write" and "again" in arguments:
+        arguments = dict(arguments)
+        again = str(arguments.pop("again"))
+    else:
+        again = ""
+    return spec, arguments, stall.identity(call.request.name, arguments), again
+
+
+def key_of(state: State, tool: str, arguments: dict[str, Any], again: str, seq: int) -> str:
+    """Idempotency key: SHA-256 over goal, tool and canonical arguments; an insisted repetition has one of its own."""
+    goal = state.goal.queued.goal_id if state.goal else state.session_id
+    insisted = f"\n{seq}" if again else ""
+    return sha256(f"{goal}\n{tool}{insisted}\n".encode() + stall.canonical(arguments)).hexdigest()
+
+
+class _Batch:
+    """One pass over the calls of a turn that have no result yet."""
+
+    def __init__(self, state: State, now: float) -> None:
+        self.state = state
+        self.now = now
+        self.events: list[Event] = []
+        self.runs: list[Run] = []
+        self.asks: list[tuple[Call, ToolSpec, dict[str, Any], str]] = []
+        self.look = False
+
+    def run(self, calls: list[Call]) -> AnyAct:
+        """Settle in order until something has to happen outside."""
+        waits: list[Call] = []
+        for at, call in enumerate(calls):
+            if call.request.name == "ask_user" and (self.runs or self.asks):
+                break
+            if self._one(call, calls[at + 1 :], waits):
+                break
+        if self.look:
+            return Look(purpose="stall")
+        if self.runs:
+            return RunTools(events=tuple(self.events), calls=tuple(self.runs))
+        if self.events:
+            return Record(events=tuple(self.events))
+        if self.asks:
+            return Record(events=tuple(self._ask()))
+        return Record(events=tuple(self._wait(waits[0])))
+
+    def _one(self, call: Call, later: list[Call], waits: list[Call]) -> bool:
+        """Settle one call; True ends the pass."""
+        spec, arguments, ident, again = prepare(self.state, call)
+        call_id = call.request.tool_call_id
+        wrong = self._wrong(call, spec, arguments)
+        if wrong is not None:
+            self.events.append(wrong)
+            return False
+        assert spec is not None
+        if spec.name == "wait":
+            waits.append(call)
+            return False
+        if spec.name == "ask_user":
+            self._question(call, arguments, later)
+            return True
+        evidence = self.state.evidence
+        if evidence.world > evidence.looked and evidence.baseline and stall.near(self.state.stall, self.state.kit.rules, spec, ident):
+            self.look = not (self.runs or self.events)
+            return True
+        known = self._known(call, spec, ident, arguments, again)
+        if known is not None:
+            self.events.extend(known)
+            return False
+        if any(run.name == spec.name and run.arguments == arguments for run in self.runs):
+            return False  # waits for its twin, then shares its result
+        return self._permitted(call, spec, arguments, ident, key_of(self.state, spec.name, arguments, again, self.state.seq), call_id)
+
+    def _wrong(self, call: Call, spec: ToolSpec | None, arguments: dict[str, Any]) -> Event | None:
+        call_id, name = call.request.tool_call_id, call.request.name
+        if not isinstance(call.request.arguments, dict):
+            shown = call.request.arguments[:200]
+            return complete(call_id, f"The arguments are no JSON object, nothing was run: {shown}", code="malformed")
+        if spec is None:
+            near = get_close_matches(name, self.state.kit.tools, 3, 0.5) or list(self.state.kit.tools)[:12]
+            return complete(call_id, f"There is no tool '{name}'. There is: {', '.join(near)}", code="unknown_tool")
+        problem = spec.check(arguments) if spec.check else None
+        if problem is not None:
+            return complete(call_id, f"The arguments do not fit {name}: {problem}. Nothing was run.", code="malformed")
+        return None
+
+    def _known(self, call: Call, spec: ToolSpec, ident: str, arguments: dict[str, Any], again: str) -> list[Event] | None:
+        """A refusal by a stall rule, a twin's result or a remembered one."""
+        call_id = call.request.tool_call_id
+        refused = stall.refusal(self.state.stall, self.state.kit.rules, spec, ident, call_id)
+        if refused is not None:
+            blocked = ev.StallBlocked(
+                rule=refused.rule,
+                count=refused.count,
+                identity=refused.identity,
+                seqs=refused.seqs,
+                period=refused.period,
+                text=refused.text,
+                tool_call_id=call_id,
+            )
+            return [blocked, complete(call_id, refused.text, code="blocked_stall")]
+        twin = self._twin(call, ident)
+        if twin is not None:
+            return [complete(call_id, twin.content, memo=twin)]
+        if spec.effect not in ("write", "idempotent") or spec.repeatable or again:
+            return None
+        memo = self.state.memo.get(key_of(self.state, spec.name, arguments, "", 0))
+        if memo is None:
+            return None
+        insist = ' To really run it once more, add the argument again: "why".' if spec.effect == "write" else ""
+        text = f"{memo.content}\n[endstop] Nothing was executed: this is the result of the first call (event {memo.seq}).{insist}"
+        return [complete(call_id, text, memo=memo)]
+
+    def _twin(self, call: Call, ident: str) -> Memo | None:
+        turn = self.state.turn
+        for other in turn.calls.values() if turn else ():
+            if other is call:
+                return None
+            if other.state == "done" and other.ident == ident and other.outcome is not None and other.effect:
+                return other.outcome
+        return None
+
+    def _permitted(self, call: Call, spec: ToolSpec, arguments: dict[str, Any], ident: str, key: str, call_id: str) -> bool:
+        """Limits and permission, then the start; True ends the pass."""
+        caps = self.state.goal.caps if self.state.goal else {}
+        full = call_full(self.state.spend, caps, spec.name, len(self.runs))
+        if full is not None:
+            text = f"Over the limit {full.axis} ({show(full.axis, full.cap)}): not run."
+            self.events.append(complete(call_id, text, code="over_limit"))
+            return False
+        if call.grant:
+            return self._granted(call, spec, arguments, key)
+        verdict = self.state.kit.permit(spec, arguments)
+        if self.state.stall.denials.get(ident) and verdict.kind != "allow":
+            self.events.append(complete(call_id, "Denied before in this goal; not asked again.", code="denied"))
+            return False
+        if verdict.kind == "ask" and self._may_ask():
+            self.asks.append((call, spec, arguments, verdict.why))
+            return False
+        if verdict.kind != "allow":
+            self.events.append(complete(call_id, self._denial(verdict.rule, verdict.why, verdict.kind), code="denied"))
+            return False
+        return self._start(call, spec, arguments, key)
+
+    def _may_ask(self) -> bool:
+        policy = self.state.goal.queued.policy if self.state.goal else None
+        if policy is None or policy.humans == "auto":
+            return self.state.kit.reachable
+        return policy.humans == "park"
+
+    def _denial(self, rule: str, why: str, kind: str) -> str:
+        if kind == "deny":
+            return f"Denied by {rule}: {why}" if why else f"Denied by {rule}"
+        return f"Needs a human's permission and nobody can be asked ({rule}): {why}"
+
+    def _start(self, call: Call, spec: ToolSpec, arguments: dict[str, Any], key: str) -> bool:
+        parallel = spec.effect in PARALLEL
+        if self.runs and not parallel:
+            return True
+        turn = self.state.turn
+        assert turn is not None
+        self.events.append(
+            ev.ToolStart(
+                tool_call_id=call.request.tool_call_id,
+                tool_name=spec.name,
+                arguments=arguments,
+                turn_id=turn.id,
+                effect=spec.effect,
+                key=key,
+            )
+        )
+        self.runs.append(
+            Run(tool_call_id=call.request.tool_call_id, name=spec.name, arguments=arguments, key=key, effect=spec.effect)
+        )
+        return not parallel
+
+    def _granted(self, call: Call, spec: ToolSpec, arguments: dict[str, Any], key: str) -> bool:
+        grant = self.state.grants[call.grant]
+        if not grant.kind:
+            return False
+        if grant.kind.startswith(APPROVED):
+            if self.runs:
+                return True
+            self.events.append(ev.GrantUsed(request_id=grant.id))
+            self._start(call, spec, arguments, key)
+            return True
+        words = f"Denied by a person. {grant.feedback}" if grant.feedback else "Denied: no permission was given."
+        self.events.append(complete(call.request.tool_call_id, words.strip(), code="denied"))
+        return False
+
+    def _ask(self) -> list[Event]:
+        until = self.now + GRANT_HOURS * 3600
+        asked: list[Event] = []
+        for call, spec, arguments, why in self.asks:
+            binding = sha256(f"{spec.name}\n".encode() + stall.canonical(arguments)).hexdigest()
+            asked.append(
+                ev.PermissionRequested(
+                    request_id=f"{binding[:8]}-{self.state.seq}",
+                    tool_call_id=call.request.tool_call_id,
+                    permission_request={"kind": spec.effect, "toolName": spec.name, "arguments": arguments},
+                    binding=binding,
+                    risk="irreversible" if spec.irreversible else spec.effect,
+                    why=why,
+                    expires_at=until,
+                )
+            )
+        said = ", ".join(spec.name for _, spec, _, _ in self.asks)
+        return [*asked, ev.GoalParked(on="grant", until=until, said=f"permission for {said}")]
+
+    def _question(self, call: Call, arguments: dict[str, Any], later: list[Call]) -> None:
+        self.events.append(self._begin(call, arguments))
+        self.events.append(
+            ev.QuestionAsked(
+                question_id=f"q{self.state.seq}",
+                tool_call_id=call.request.tool_call_id,
+                question=str(arguments.get("question", "")),
+                options=[str(option) for option in arguments.get("options") or []],
+                allow_freeform=bool(arguments.get("allow_freeform", True)),
+                on_timeout="continue",
+            )
+        )
+        rest = [other for other in open_calls(self.state) if other.request.name in CLAIMS]
+        for other in [*later, *rest]:
+            text = "Not run: a question to a human was asked first."
+            self.events.append(complete(other.request.tool_call_id, text, code="not_run_question"))
+
+    def _begin(self, call: Call, arguments: dict[str, Any]) -> Event:
+        assert self.state.turn is not None
+        return ev.ToolStart(
+            tool_call_id=call.request.tool_call_id,
+            tool_name=call.request.name,
+            arguments=arguments,
+            turn_id=self.state.turn.id,
+            effect="attached",
+            key=key_of(self.state, call.request.name, arguments, "", 0),
+        )
+
+    def _wait(self, call: Call) -> list[Event]:
+        arguments = prepare(self.state, call)[1]
+        until, path, said = wait_for(arguments, self.now)
+        on: ev.ParkedOn = "condition" if path else "time"
+        return [
+            self._begin(call, arguments),
+            ev.GoalParked(on=on, ref=call.request.tool_call_id, until=until, said=said),
+        ]
+
+
+LONGEST_WAIT = 24 * 3600.0
+
+
+def wait_for(arguments: dict[str, Any], now: float) -> tuple[float, str, str]:
+    """(until in epoch seconds, file to wait for or "", words) of a wait call; at most 24 hours."""
+    until = now + LONGEST_WAIT
+    seconds = arguments.get("seconds")
+    if isinstance(seconds, (int, float)):
+        until = min(until, now + max(0.0, float(seconds)))
+    moment = arguments.get("until")
+    if isinstance(moment, str):
+        try:
+            moment = seconds_of(moment)
+        except ValueError:
+            moment = None
+    if isinstance(moment, (int, float)):
+        until = min(until, float(moment))
+    path = str(arguments.get("file") or "")
+    return until, path, f"file {path}" if path else f"{max(0.0, until - now):.0f} seconds"
+
+
+def _claim(state: State, claims: list[Call]) -> AnyAct:
+    """The claim comes last: refused while a human is asked, else it is checked."""
+    first, others = claims[0], claims[1:]
+    events: list[Event] = []
+    for call in others:
+        events.append(complete(call.request.tool_call_id, "Only the first claim of a turn is checked.", code="refused_claim"))
+    spec, arguments, _, _ = prepare(state, first)
+    wrong = _Batch(state, 0.0)._wrong(first, spec, arguments)
+    call_id = first.request.tool_call_id
+    if wrong is not None:
+        events.append(wrong)
+    elif state.goal is None or state.phase != "working":
+        events.append(complete(call_id, "There is no goal to finish: just answer.", code="refused_claim"))
+    elif waiting_humans(state):
+        events.append(complete(call_id, "A question is still open: it has to be answered first.", code="refused_claim"))
+    else:
+        by: ev.ClaimBy = "task_complete" if first.request.name == "task_complete" else "report_blocked"
+        needs = arguments.get("needs") or []
+        summary = str(arguments.get("summary") or arguments.get("reason") or "")
+        if needs:
+            summary += "\nNeeds: " + "; ".join(str(need) for need in needs)
+        events.append(ev.GoalClaimed(by=by, tool_call_id=call_id, summary=summary))
+    return Record(events=tuple(events))

@@ -1,0 +1,309 @@
+"""Checking a claim: the cheapest and most certain evidence first, and a claim is never its own proof.
+
+Order, first that fails returns its missing items to the model: deliverables and protected inputs, gates, judge. Broken is
+not "no": a gate that cannot run or a judge that cannot be read is tried three times, then the goal waits for its verifier.
+"""
+
+from __future__ import annotations
+
+from endstop.core import events as ev
+from endstop.core import evidence as known
+from endstop.core.calls import complete
+from endstop.core.effects import AnyAct, AskJudge, Look, Record, RunGates
+from endstop.core.events import Event
+from endstop.core.goal import Claim, Goal, State
+from endstop.core.handoff import ending
+from endstop.core.limits import (
+    AXES,
+    JUDGE_INPUT,
+    JUDGE_LEAST_INPUT,
+    JUDGE_OUTPUT,
+    Full,
+    Reservation,
+    axis_of,
+    closing_reserve,
+    expected_input,
+    reserve,
+)
+
+BROKEN = 3
+"""Broken checks in a row after which the goal waits for its verifier."""
+BACKOFF = (60.0, 300.0, 900.0)
+VERIFIER_HOURS = 24
+BYTES_PER_TOKEN = 3
+
+
+def check(state: State, now: float) -> AnyAct:
+    """The next step of the check that runs."""
+    goal, claim = state.goal, state.goal.claim if state.goal else None
+    assert goal is not None and claim is not None
+    if claim.by == "report_blocked":
+        return _blocked(state, goal, claim)
+    full = verifications_full(state, goal)
+    if full is not None:
+        return Record(events=capped(full, "not checked", claim.call_id))
+    if _confront_due(state, goal, claim):
+        return _confront(state, goal, claim)
+    if not claim.looked:
+        return Look(purpose="claim")
+    seen, contract = state.evidence, goal.contract
+    last = seen.returned
+    if last is not None and claim.by != "readiness" and (last.world, last.fingerprint) == (seen.world, seen.fingerprint):
+        return _return(state, claim, last.why, last.missing, "Nothing changed since the last check.")
+    missing = known.absent(seen, contract)
+    if missing:
+        return _return(state, claim, "deliverable", missing)
+    missing = known.tampered(seen, contract)
+    if missing:
+        return _return(state, claim, "protected", missing, "Undo these changes, or ask for them with ask_user.")
+    return _gates(state, goal, claim, now) or _judge(state, goal, claim, now) or _done(state, goal, claim, now)
+
+
+def verifications_full(state: State, goal: Goal) -> Full | None:
+    """Whether another check fits."""
+    cap = goal.caps.get("verifications")
+    return Full("verifications", state.spend.verifications, cap) if cap and state.spend.verifications >= cap else None
+
+
+def capped(full: Full, missing: str = "", call_id: str | None = None) -> tuple[Event, ...]:
+    """The events that close a goal at a limit."""
+    from_axis = ev.LimitReached(
+        limit=full.axis, unit=axis_unit(full.axis), scope=axis_scope(full.axis), spent=round(full.spent, 6), cap=full.cap
+    )
+    detail = {"limit": full.axis, "unit": from_axis.unit, "scope": from_axis.scope, "spent": from_axis.spent, "cap": full.cap}
+    if missing:
+        detail["missing"] = missing
+    return (from_axis, ev.GoalClosing(target="capped", reason=f"limit {full.axis} reached", detail=detail))
+
+
+def axis_unit(axis: str) -> str:
+    """Unit of an axis, also of ``context``, which is the model's own limit."""
+    return "tokens" if axis == "context" else axis_of(axis).unit
+
+
+def axis_scope(axis: str) -> ev.LimitScope:
+    """Scope of an axis."""
+    found = AXES[axis].scope if axis in AXES else "goal"
+    return "turn" if found == "turn" else "round" if found == "round" else "goal"
+
+
+# ------------------------------------------------------------------------------------------------------------ confronting
+
+
+def _confront_due(state: State, goal: Goal, claim: Claim) -> bool:
+    if claim.by != "task_complete" or claim.recovering or goal.contract.confront == "never":
+        return False
+    confronted = state.evidence.confronted
+    if goal.contract.confront == "once" and confronted >= 0 or confronted == state.evidence.world:
+        return False
+    return not isinstance(next_turn(state), Full)
+
+
+def next_turn(state: State) -> Reservation | Full:
+    """The reservation of the next work turn, or what is full."""
+    goal, spend = state.goal, state.spend
+    assert goal is not None
+    keep = closing_reserve(goal.caps, state.kit.price)
+    size = state.window.size + state.kit.head_bytes
+    return reserve(
+        spend,
+        goal.caps,
+        input=expected_input(spend, size, state.window.size - state.window.sent),
+        want=state.kit.max_output,
+        price=state.kit.price,
+        keep=keep,
+        turn=True,
+    )
+
+
+def _confront(state: State, goal: Goal, claim: Claim) -> AnyAct:
+    if not claim.looked:
+        return Look(purpose="confront")
+    seen, contract = state.evidence, goal.contract
+    stale = [gate for gate in contract.gates if not known.fresh(seen, gate) and claim.runs.get(gate.gate_id, 0) < 2]
+    if stale:
+        return run_gates(state, stale, "confront")
+    missing = known.absent(seen, contract) + known.tampered(seen, contract) + known.red_gates(seen, contract)
+    open_items = [item.text for item in state.plan if item.status == "open"]
+    text = known.confrontation(seen, contract, open_items, missing)
+    confronted = ev.GoalConfronted(tool_call_id=claim.call_id, by=claim.by, evidence=text, missing=missing)
+    return Record(events=(confronted, *_answer(claim, text)))
+
+
+def run_gates(state: State, gates: list[ev.Gate], purpose: ev.GatePurpose) -> RunGates:
+    """Run these gates now."""
+    seen = state.evidence
+    started = tuple(
+        ev.GateStarted(
+            gate_id=gate.gate_id, purpose=purpose, command=gate.run, world=seen.world, fingerprint=seen.fingerprint
+        )
+        for gate in gates
+    )
+    return RunGates(events=started, gates=tuple(gates), purpose=purpose)
+
+
+def _blocked(state: State, goal: Goal, claim: Claim) -> AnyAct:
+    """report_blocked: confronted once; said again, a human is asked if one can be reached, else the goal is blocked."""
+    if not state.evidence.blocked_confronted:
+        text = (
+            "Before this goal is given up: is there another way with the tools and rights you have? Did you try it, or do you "
+            "expect it not to work? If nothing is left, call report_blocked again and say exactly what a human must give."
+        )
+        confronted = ev.GoalConfronted(tool_call_id=claim.call_id, by=claim.by, evidence=text, missing=[claim.summary])
+        return Record(events=(confronted, *_answer(claim, text)))
+    asked = [q for q in state.questions.values() if q.id == f"blocked-{claim.seq}"]
+    if state.kit.reachable and not asked:
+        question = ev.QuestionAsked(
+            question_id=f"blocked-{claim.seq}",
+            question=f"The agent says it is blocked: {claim.summary}",
+            options=[],
+            allow_freeform=True,
+            on_timeout="blocked",
+        )
+        return Record(events=(question, ev.GoalParked(on="question", ref=question.question_id, said=question.question)))
+    if asked and asked[0].answer is not None:
+        text = f"A human answered: {asked[0].answer}"
+        returned = ev.GoalReturned(tool_call_id=claim.call_id, why="review", missing=[claim.summary])
+        return Record(events=(returned, *_answer(claim, text)))
+    detail = {"rule": "report_blocked", "needs": claim.summary}
+    return Record(events=(ev.GoalClosing(target="blocked", reason=claim.summary or "blocked", detail=detail),))
+
+
+# --------------------------------------------------------------------------------------------------------- gates and judge
+
+
+def _gates(state: State, goal: Goal, claim: Claim, now: float) -> AnyAct | None:
+    seen = state.evidence
+    for gate in goal.contract.gates:
+        if seen.gates.get(gate.gate_id) and seen.gates[gate.gate_id].broken >= BROKEN:
+            said = f"the gate cannot run: {gate.run}: {seen.gates[gate.gate_id].output[-200:].strip()}"
+            return _park(state, said, now)
+    todo = [gate for gate in goal.contract.gates if not known.fresh(seen, gate)]
+    restless = [gate for gate in todo if claim.runs.get(gate.gate_id, 0) >= 2 * BROKEN]
+    if restless:
+        return _park(state, f"gates change the workspace in turn: {restless[0].run}", now)
+    if todo:
+        return run_gates(state, todo, "readiness" if claim.by == "readiness" else "claim")
+    missing = known.red_gates(seen, goal.contract)
+    if not missing:
+        return None
+    reports = [
+        known.gate_report(gate, seen.gates[gate.gate_id])
+        for gate in goal.contract.gates
+        if seen.gates[gate.gate_id].outcome != "pass"
+    ]
+    return _return(state, claim, "gate", missing, "\n\n".join(reports))
+
+
+def _park(state: State, said: str, now: float) -> AnyAct:
+    times = max(0, state.evidence.judge_broken, *(gate.broken for gate in state.evidence.gates.values())) - BROKEN
+    return Record(
+        events=(ev.GoalParked(on="verifier", until=now + BACKOFF[min(max(times, 0), len(BACKOFF) - 1)], said=said),)
+    )
+
+
+def _judge(state: State, goal: Goal, claim: Claim, now: float) -> AnyAct | None:
+    seen, kit = state.evidence, state.kit
+    if not kit.judge or goal.contract.judge == "none" or (claim.by == "answer" and goal.contract.judge == "auto"):
+        return None
+    if claim.by == "readiness" and not known.discriminating(seen, goal.contract):
+        return None
+    if claim.judged:
+        return _verdict(state, claim)
+    if seen.judge_broken >= BROKEN:
+        return _park(state, f"the judge {kit.judge} cannot be read or reached", now)
+    room = judge_room(state, goal)
+    if isinstance(room, Full):
+        return Record(events=capped(room, "not judged"))
+    budget = room.input * BYTES_PER_TOKEN
+    judging = ev.GoalJudging(
+        attempt=seen.judge_broken + 1,
+        model=kit.judge,
+        independent=kit.judge_independent,
+        evidence=ev.EvidenceRange(from_=goal.seq, to=state.seq, tool_lines=seen.tool_lines, gaps=0, bytes=budget),
+        reserved=room.amounts,
+    )
+    return AskJudge(events=(judging,), budget=budget, max_output=room.max_output, since=goal.seq)
+
+
+def judge_room(state: State, goal: Goal) -> Reservation | Full:
+    """What the judge may use: as much evidence as fits, at least 4 k tokens of it."""
+    keep = closing_reserve(goal.caps, state.kit.price)
+    room: Reservation | Full = Full("tokens", 0, 0)
+    for input_tokens in (JUDGE_INPUT, JUDGE_INPUT // 2, JUDGE_LEAST_INPUT):
+        room = reserve(
+            state.spend,
+            goal.caps,
+            input=input_tokens,
+            want=JUDGE_OUTPUT,
+            price=state.kit.judge_price,
+            keep=keep,
+            turn=False,
+        )
+        if isinstance(room, Reservation):
+            return room
+    return room
+
+
+def _verdict(state: State, claim: Claim) -> AnyAct | None:
+    seen = state.evidence
+    verdict = seen.verdict
+    assert verdict is not None
+    if verdict.achieved:
+        return None
+    if verdict.impossible:
+        if seen.impossible:
+            detail = {"rule": "impossible", "needs": verdict.impossible}
+            return Record(events=(ev.GoalClosing(target="blocked", reason=f"impossible: {verdict.impossible}", detail=detail),))
+        text = f"The judge says this goal is impossible as stated: {verdict.impossible}. If that is wrong, show it by work."
+        return _return(state, claim, "impossible", [verdict.impossible, *(verdict.missing or [])], text)
+    return _return(state, claim, "judge", verdict.missing or ["the judge does not see it achieved"])
+
+
+# -------------------------------------------------------------------------------------------------------- return and end
+
+
+def _answer(claim: Claim, text: str, *, success: bool = False) -> tuple[Event, ...]:
+    """The result of the claim's call, if it was a call."""
+    if claim.call_id is None:
+        return ()
+    return (complete(claim.call_id, text, success=success, executed=False, code="" if success else "not_done"),)
+
+
+def _return(state: State, claim: Claim, why: ev.ReturnedWhy, missing: list[str], more: str = "") -> AnyAct:
+    """Send the claim back: as the result of its call, silently inside a round, or as the nudge that opens the next one."""
+    text = "Not done yet. Missing:\n" + "\n".join(f"- {item}" for item in missing) + (f"\n\n{more}" if more else "")
+    returned = ev.GoalReturned(tool_call_id=claim.call_id, why=why, missing=missing)
+    if claim.call_id is not None or state.round_open:
+        return Record(events=(returned, *_answer(claim, text)))
+    return Record(events=(returned, *nudge(state, text)))
+
+
+def nudge(state: State, text: str) -> tuple[Event, ...]:
+    """A message of the system that opens the next round, or the limit that forbids one."""
+    goal = state.goal
+    assert goal is not None
+    cap = goal.caps.get("rounds")
+    if cap and state.spend.rounds >= cap:
+        return capped(Full("rounds", state.spend.rounds, cap))
+    message = ev.UserMessage(
+        message_id=f"m{state.seq}", content=text, source="system", delivery="queued", is_autopilot_continuation=True
+    )
+    return (message,)
+
+
+def _done(state: State, goal: Goal, claim: Claim, now: float) -> AnyAct:
+    """Everything passed: the claim's result, the turn's end, and the end of the goal, in one append."""
+    seen = state.evidence
+    by = known.discriminating(seen, goal.contract)
+    if claim.judged and seen.verdict is not None and seen.verdict.achieved:
+        kind = "independent judge" if state.kit.judge_independent else "judge (same model, not independent)"
+        by.append(f"{kind} {seen.judge_name}")
+    if claim.by == "readiness" and not by:
+        return _return(state, claim, "unverified", ["nothing shows the objective yet"])
+    events: list[Event] = [*_answer(claim, "Done.", success=True)]
+    if state.turn is not None and not state.turn.ended:
+        events.append(ev.TurnEnd(turn_id=state.turn.id, outcome="ok"))
+    events.append(ev.SessionTaskComplete(summary=claim.summary, success=bool(by), outcome="completed"))
+    events.append(ending(state, now, "done", verified_by=by, ended_by="claim" if claim.call_id else claim.by))
+    return Record(events=tuple(events))

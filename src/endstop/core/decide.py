@@ -1,0 +1,453 @@
+"""``decide(state, now)``: the only place that chooses what happens next. Rules in order, the first that answers wins.
+
+The numbers are those of docs/kernel.md. Every rule is pure: it reads the state and the clock it is given.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from endstop.core import events as ev
+from endstop.core import evidence as known
+from endstop.core.calls import complete, settle
+from endstop.core.claims import BACKOFF, VERIFIER_HOURS, axis_unit, capped, check, next_turn, nudge, run_gates, verifications_full
+from endstop.core.effects import AnyAct, CallModel, Idle, Look, Record, Run, RunTools, Wait
+from endstop.core.events import Event
+from endstop.core.goal import ENDED, State, active_now, open_calls
+from endstop.core.handoff import closing_prompt, ending
+from endstop.core.limits import (
+    CLOSING_INPUT,
+    CLOSING_OUTPUT,
+    Full,
+    closing_reserve,
+    deadline,
+    reserve,
+    warnings,
+)
+from endstop.core.stall import Notice
+from endstop.errors import PASSING
+
+CRASH_LOOP = 3
+READS = 10
+"""Read-only calls after which readiness is looked at inside a round."""
+MODEL_HOURS = 6
+
+
+def decide(state: State, now: float) -> AnyAct:
+    """What happens next in this state at this time."""
+    for rule in RULES:
+        effect = rule(state, now)
+        if effect is not None:
+            return effect
+    raise AssertionError("the last rule always answers")
+
+
+def _idle(s: State, now: float) -> AnyAct | None:
+    """1. No live goal."""
+    if s.goal is None or s.phase in ENDED:
+        return Idle(why=s.phase)
+    return None
+
+
+def _stop(s: State, now: float) -> AnyAct | None:
+    """2. A stop is due, or the goal is paused."""
+    if s.stop == "pause" and s.phase != "paused":
+        return Record(events=(ev.GoalPaused(reason="user", by="message"),))
+    if s.stop == "abort" and s.phase in ("working", "waiting", "checking"):
+        events: list[Event] = [
+            complete(c.request.tool_call_id, "Interrupted.", executed=c.state == "started", code="interrupted")
+            for c in open_calls(s)
+        ]
+        if s.turn is not None and not s.turn.ended:
+            events.append(ev.TurnEnd(turn_id=s.turn.id, outcome="interrupted"))
+        return Record(events=(*events, ev.GoalPaused(reason="interrupt", by="message")))
+    if s.phase != "paused":
+        return None
+    goal = s.goal
+    if goal is not None and goal.pause == "interrupt" and any(m.source == "user" for m in s.inbox):
+        return Record(events=(ev.GoalResumed(from_="paused", cause="message"),))
+    return Idle(why="paused")
+
+
+def _recover(s: State, now: float) -> AnyAct | None:
+    """3. After a crash: starts without an end, by what they were; then one look."""
+    if s.recover:
+        if s.crashes >= CRASH_LOOP and s.phase in ("working", "checking", "waiting", "queued"):
+            return Record(events=(ev.GoalPaused(reason="crash_loop", by="kernel"),))
+        lost = _lost(s)
+        if lost is not None:
+            return lost
+    if s.look_due and s.phase in ("working", "checking"):
+        return Look(purpose="resume")
+    return None
+
+
+def _lost(s: State) -> AnyAct | None:
+    turn = s.turn
+    if s.goal is not None and s.goal.claim is not None and s.goal.claim.judging and s.spend.reserved:
+        judged = ev.GoalJudged(result="unreachable", raw="the process ended while the judge was asked")
+        return Record(events=(_estimated(s, "judge", s.evidence.judge_name, None), judged))
+    if turn is None or turn.ended:
+        return None
+    if not turn.answered:
+        purpose = "close" if turn.purpose == "close" else "recover" if turn.purpose == "recover" else "work"
+        usage = _estimated(s, purpose, turn.model, turn.id)
+        return Record(events=(usage, ev.TurnEnd(turn_id=turn.id, outcome="lost")))
+    started = [c for c in open_calls(s) if c.state == "started" and c.effect != "attached"]
+    unknown = [c for c in started if c.effect in ("write", "shell")]
+    if unknown:
+        text = (
+            "The runtime ended while this ran. Whether it took effect is unknown, and it was not run again. "
+            "Inspect what it may have done before you go on."
+        )
+        return Record(
+            events=tuple(complete(c.request.tool_call_id, text, executed=True, code="effect_unknown") for c in unknown)
+        )
+    if not started or s.phase != "working":
+        return None
+    runs = [
+        Run(
+            tool_call_id=c.request.tool_call_id,
+            name=c.request.name,
+            arguments=c.arguments,
+            key=c.key,
+            effect=c.effect,  # type: ignore[arg-type]
+            again=True,
+            before=c.before,
+        )
+        for c in started
+    ]
+    return RunTools(calls=tuple(runs))
+
+
+def _estimated(s: State, initiator: str, model: str, turn_id: int | None) -> ev.AssistantUsage:
+    """Usage of a call whose answer was lost: its whole reservation, marked."""
+    reserved = s.spend.reserved
+    return ev.AssistantUsage(
+        initiator=initiator,  # type: ignore[arg-type]
+        turn_id=turn_id,
+        model=model,
+        input_tokens=int(reserved.get("input-tokens", 0)),
+        cache_read_tokens=0,
+        cache_write_tokens=0,
+        output_tokens=int(reserved.get("output-tokens", 0)),
+        cost=reserved.get("cost"),
+        estimated=True,
+        attempt=1,
+    )
+
+
+def _closing(s: State, now: float) -> AnyAct | None:
+    """4. The goal closes: settle what is open, one closing turn if it fits, then the end."""
+    goal = s.goal
+    if s.phase != "closing" or goal is None or goal.closing is None:
+        return None
+    turn = s.turn
+    if turn is not None and not turn.ended:
+        if turn.purpose == "close" and not turn.answered:
+            return Record(events=(ev.TurnEnd(turn_id=turn.id, outcome="interrupted"),))
+        events: list[Event] = [
+            complete(c.request.tool_call_id, "Cancelled: the goal ends.", executed=c.state == "started", code="cancelled")
+            for c in open_calls(s)
+        ]
+        return Record(events=(*events, ev.TurnEnd(turn_id=turn.id, outcome="ok" if turn.answered else "interrupted")))
+    if goal.closing.target in ("capped", "stuck", "blocked") and not goal.closed and goal.started and s.turns:
+        call = _closing_turn(s, now)
+        if call is not None:
+            return call
+    target = goal.closing.target
+    done: list[Event] = []
+    if target == "blocked":
+        done.append(ev.SessionTaskComplete(summary=goal.closing.reason, success=False, outcome="blocked"))
+    return Record(events=(*done, ending(s, now, target, verified_by=[])))
+
+
+def _closing_turn(s: State, now: float) -> AnyAct | None:
+    goal, price = s.goal, s.kit.price
+    assert goal is not None
+    if not closing_reserve(goal.caps, price) or (s.turn is not None and s.turn.ended == "failed"):
+        return None  # it would eat too much of a cap, or the model does not answer
+    room = reserve(s.spend, goal.caps, input=CLOSING_INPUT, want=CLOSING_OUTPUT, price=price, keep={}, turn=True, least=256)
+    if isinstance(room, Full) or deadline(s.spend, goal.caps, {}, now, active_now(s, now)) <= now:
+        return None
+    start = _turn_start(s, "close", room.amounts)
+    return CallModel(
+        events=(start,),
+        turn_id=start.turn_id,
+        purpose="close",
+        max_output=room.max_output,
+        prompt=closing_prompt(s),
+    )
+
+
+def _turn_start(s: State, purpose: ev.Purpose, reserved: dict[str, float]) -> ev.TurnStart:
+    assert s.goal is not None
+    return ev.TurnStart(
+        turn_id=s.turns + 1, model=s.goal.queued.model, purpose=purpose, request_hash=s.window.digest, reserved=reserved
+    )
+
+
+def _time(s: State, now: float) -> AnyAct | None:
+    """5. Wall or active time is full; every other limit stops only what would spend on it."""
+    goal = s.goal
+    if goal is None or s.phase == "closing":
+        return None
+    keep = closing_reserve(goal.caps, s.kit.price)
+    active = active_now(s, now)
+    if deadline(s.spend, goal.caps, keep, now, active) > now:
+        return None
+    wall = "wall" in goal.caps and now - s.spend.since + keep.get("wall", 0) >= goal.caps["wall"]
+    full = Full("wall", now - s.spend.since, goal.caps["wall"]) if wall else Full("active", active, goal.caps["active"])
+    return Record(events=capped(full))
+
+
+def _start(s: State, now: float) -> AnyAct | None:
+    """6. Take up a queued goal; look and run the gates once before the first turn."""
+    goal = s.goal
+    assert goal is not None
+    if s.phase == "queued":
+        if not s.kit.lock:
+            return Wait(on="workspace")
+        return Record(events=(ev.GoalStarted(goal_id=goal.queued.goal_id, workspace_lock=s.kit.lock),))
+    if s.phase != "working" or s.turn is not None:
+        return None
+    if s.evidence.baseline is None:
+        return Look(purpose="baseline")
+    todo = [g for g in goal.contract.gates if goal.contract.baseline and not s.evidence.gates.get(g.gate_id, known.GateState()).baseline]
+    return run_gates(s, todo, "baseline") if todo else None
+
+
+def _waiting(s: State, now: float) -> AnyAct | None:
+    """7. Waiting: met or expired, else wait on."""
+    goal = s.goal
+    if s.phase != "waiting" or goal is None or goal.parked is None:
+        return None
+    parked = goal.parked
+    over = parked.until is not None and now >= parked.until
+    resumed = ev.GoalResumed(from_="waiting", cause=f"{parked.on} over" if over else parked.on)
+    spoken = any(m.source == "user" for m in s.inbox)
+    match parked.on:
+        case "question":
+            return _waiting_question(s, parked.ref, over, resumed) or Wait(on="question", until=parked.until)
+        case "grant":
+            return _waiting_grant(s, over, resumed) or Wait(on="grant", until=parked.until)
+        case "time" | "condition":
+            if over or spoken:
+                cause = "a human wrote" if spoken else "the time is over"
+                return Record(events=(ev.GoalResumed(from_="waiting", cause=cause),))
+            path = parked.said.removeprefix("file ") if parked.on == "condition" else None
+            return Wait(on=parked.on, until=parked.until, condition=path)
+        case "verifier":
+            if spoken and goal.claim is not None:
+                claim = goal.claim
+                text = "Not verified: the check cannot run, and a human wrote meanwhile."
+                returned = ev.GoalReturned(tool_call_id=claim.call_id, why="unverified", missing=[parked.said])
+                done = (complete(claim.call_id, text, code="not_done"),) if claim.call_id else ()
+                return Record(events=(resumed, returned, *done))
+            if now - parked.since >= VERIFIER_HOURS * 3600:
+                return Record(events=_blocked(f"unverifiable: {parked.said}", "verifier"))
+    return Record(events=(resumed,)) if over else Wait(on=parked.on, until=parked.until)
+
+
+def _waiting_question(s: State, ref: str | None, over: bool, resumed: Event) -> AnyAct | None:
+    question = s.questions.get(ref or "")
+    if question is None or question.answer is not None:
+        return Record(events=(resumed,))
+    if not (over or question.expired):
+        return None
+    expired = () if question.expired else (ev.QuestionExpired(question_id=question.id),)
+    if question.on_timeout == "blocked":
+        return Record(events=(*expired, *_blocked(f"no answer to: {question.text}", "no answer")))
+    return Record(events=(*expired, resumed))
+
+
+def _waiting_grant(s: State, over: bool, resumed: Event) -> AnyAct | None:
+    still = [g for g in s.grants.values() if not g.kind]
+    if not still:
+        return Record(events=(resumed,))
+    return Record(events=(*[ev.GrantExpired(request_id=g.id) for g in still], resumed)) if over else None
+
+
+def _blocked(reason: str, rule: str) -> tuple[Event, ...]:
+    return (ev.GoalClosing(target="blocked", reason=reason, detail={"rule": rule, "needs": reason}),)
+
+
+def _checking(s: State, now: float) -> AnyAct | None:
+    """8. A claim is under check."""
+    return check(s, now) if s.phase == "checking" else None
+
+
+def _calls(s: State, now: float) -> AnyAct | None:
+    """9 and 10. A look where a stall counter stands at a threshold, then the open calls; none open ends the turn."""
+    return settle(s, now)
+
+
+def _failed(s: State, now: float) -> AnyAct | None:
+    """After 10: the model did not answer. What may pass is waited for, the rest ends the goal."""
+    turn = s.turn
+    if turn is None or turn.ended != "failed" or turn.handled or turn.error is None or s.phase != "working":
+        return None
+    code = turn.error.code
+    if code == "context_overflow":
+        window = float(s.spend.last_input or s.window.size // 3)
+        return Record(events=capped(Full("context", window, window)))
+    if code not in PASSING:
+        detail = {"error": code, "message": turn.error.message}
+        return Record(events=(ev.GoalClosing(target="failed", reason=turn.error.message, detail=detail),))
+    if now - s.failing_since >= MODEL_HOURS * 3600:
+        return Record(events=_blocked(f"the model does not answer: {turn.error.message}", "model"))
+    until = max(now + BACKOFF[min(s.failures, len(BACKOFF)) - 1], turn.retry_at or 0.0)
+    return Record(events=(ev.GoalParked(on="model", until=until, said=f"{code}: {turn.error.message}"),))
+
+
+def _halt(s: State, now: float) -> AnyAct | None:
+    """11. A halt is due: one recovery turn, then closing."""
+    halt = s.stall.halt
+    if halt is None or s.phase != "working":
+        return None
+    target: ev.Target = "blocked" if halt.rule == "denied" else "stuck"
+    if s.stall.recovered:
+        claim = _round_claim(s, now) if not s.round_open else None
+        return claim or Record(events=(*_halted(s, halt), _stuck(halt, target)))
+    room = next_turn(s)
+    if isinstance(room, Full):
+        return Record(events=(*_halted(s, halt), _stuck(halt, target)))
+    if not s.stall.halted:
+        return Record(events=_halted(s, halt))
+    start = _turn_start(s, "recover", room.amounts)
+    return CallModel(events=(start,), turn_id=start.turn_id, purpose="recover", max_output=room.max_output)
+
+
+def _halted(s: State, halt: Notice) -> tuple[Event, ...]:
+    if s.stall.halted:
+        return ()
+    event = ev.StallHalted(
+        rule=halt.rule, count=halt.count, identity=halt.identity, seqs=halt.seqs, period=halt.period, text=halt.text
+    )
+    return (event,)
+
+
+def _stuck(halt: Notice, target: ev.Target) -> Event:
+    detail = {"rule": halt.rule, "pattern": halt.text, "count": halt.count, "seqs": halt.seqs}
+    return ev.GoalClosing(target=target, reason=f"stall: {halt.text}", detail=detail)
+
+
+def _park(s: State, now: float) -> AnyAct | None:
+    """A poller that sees nothing change is parked on time: 1, 5, 15 minutes."""
+    if not s.stall.park or s.phase != "working":
+        return None
+    wait = BACKOFF[min(s.stall.polls, len(BACKOFF) - 1)]
+    return Record(events=(ev.GoalParked(on="time", until=now + wait, said="polling brought nothing new"),))
+
+
+def _ready(s: State, now: float) -> AnyAct | None:
+    """12. Many reads since the last change: perhaps it is done already."""
+    if s.round_open and s.phase == "working" and s.evidence.reads >= READS and s.evidence.world > 0:
+        return _readiness(s)
+    return None
+
+
+def _readiness(s: State) -> AnyAct | None:
+    goal = s.goal
+    if goal is None or s.evidence.ready_world == s.evidence.world or not known.may_show(s.evidence, goal.contract):
+        return None
+    if verifications_full(s, goal) is not None:
+        return None
+    return Record(events=(ev.GoalClaimed(by="readiness", summary="every criterion may hold"),))
+
+
+def _round_claim(s: State, now: float) -> AnyAct | None:
+    """The claim that the end of a round makes by itself, if any."""
+    goal, turn = s.goal, s.turn
+    assert goal is not None
+    ready = _readiness(s)
+    if ready is not None:
+        return ready
+    if turn is None or not turn.text.strip() or not goal.contract.empty or turn.finish == "content_filter":
+        return None
+    if s.evidence.world and s.evidence.looked != s.evidence.world:
+        return Look(purpose="claim")
+    if not s.evidence.untouched:
+        return None
+    return Record(events=(ev.GoalClaimed(by="answer", summary=turn.text),))
+
+
+def _round_over(s: State, now: float) -> AnyAct | None:
+    """13. The round is over: a waiting message, a claim by itself, a nudge, or a question with the model's words."""
+    goal, turn = s.goal, s.turn
+    if s.phase != "working" or s.round_open or goal is None or turn is None:
+        return None
+    answers = [q for q in s.questions.values() if q.call_id is None and q.answer is not None and not q.used]
+    if answers:
+        text = f"A human answered your question. Question: {answers[0].text}\nAnswer: {answers[0].answer}"
+        return Record(events=_as_message(s, answers[0].id, text))
+    claim = _round_claim(s, now)
+    if claim is not None:
+        return claim
+    rules = s.kit.rules
+    if rules.on and s.stall.silent >= rules.no_action.halt:
+        return _no_action(s, turn.text)
+    text = (
+        "Your last message asked for no tool. If the goal is reached, call task_complete; if you cannot go on, call "
+        "report_blocked; otherwise go on working."
+    )
+    return Record(events=nudge(s, text))
+
+
+def _as_message(s: State, question_id: str, text: str) -> tuple[Event, ...]:
+    return tuple(
+        ev.UserMessage(message_id=question_id, content=text, source="system", delivery="queued", reason="answer")
+        if isinstance(event, ev.UserMessage)
+        else event
+        for event in nudge(s, text)
+    )
+
+
+def _no_action(s: State, words: str) -> AnyAct:
+    """Two rounds of words: a human is asked, and where nobody can be reached the goal is blocked."""
+    said = words.strip()[:1000] or "(an empty message)"
+    if s.kit.reachable:
+        question = ev.QuestionAsked(
+            question_id=f"q{s.seq}",
+            question=f"The agent stopped acting and says: {said}",
+            options=[],
+            allow_freeform=True,
+            on_timeout="blocked",
+        )
+        return Record(events=(question, ev.GoalParked(on="question", ref=question.question_id, said=question.question)))
+    halt = Notice("no action", s.stall.silent, "round", [s.seq], f"no action: {s.stall.silent} rounds without a tool call: {said}")
+    return Record(events=(*_halted(s, halt), _stuck(halt, "blocked")))
+
+
+def _call(s: State, now: float) -> AnyAct:
+    """15. Ask the model if it fits on every axis."""
+    goal = s.goal
+    assert goal is not None
+    room = next_turn(s)
+    if isinstance(room, Full):
+        return Record(events=capped(room))
+    warned = tuple(
+        ev.LimitWarned(limit=w.axis, unit=axis_unit(w.axis), scope="goal", spent=round(w.spent, 6), cap=w.cap)
+        for w in warnings(s.spend, goal.caps, now)
+    )
+    start = _turn_start(s, "work", room.amounts)
+    return CallModel(events=(*warned, start), turn_id=start.turn_id, purpose="work", max_output=room.max_output)
+
+
+RULES: tuple[Callable[[State, float], AnyAct | None], ...] = (
+    _idle,
+    _stop,
+    _recover,
+    _closing,
+    _time,
+    _start,
+    _waiting,
+    _checking,
+    _calls,
+    _failed,
+    _halt,
+    _park,
+    _ready,
+    _round_over,
+    _call,
+)

@@ -1,0 +1,85 @@
+"""What the kernel can ask of the outside. Each effect carries the events that must be journalled before it is performed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from endstop.core.events import Event, Gate, GatePurpose, LookPurpose, Purpose
+from endstop.core.messages import Effect as EffectClass
+
+
+class Act(msgspec.Struct, frozen=True, kw_only=True):
+    """Root of all effects: ``events`` are the intents."""
+
+    events: tuple[Event, ...] = ()
+
+
+class Idle(Act, frozen=True, kw_only=True):
+    """Nothing to do until something comes from outside."""
+
+    why: str
+
+
+class Record(Act, frozen=True, kw_only=True):
+    """Nothing to perform: only to be journalled."""
+
+
+class CallModel(Act, frozen=True, kw_only=True):
+    """Ask the agent's model. ``max_output`` in tokens; ``prompt`` replaces the window for a closing turn."""
+
+    turn_id: int
+    purpose: Purpose
+    max_output: int
+    prompt: str | None = None
+
+
+class Run(msgspec.Struct, frozen=True, kw_only=True):
+    """One call to run. ``again`` marks a start that a crash left without an end; ``before`` is what its start recorded."""
+
+    tool_call_id: str
+    name: str
+    arguments: dict[str, Any]
+    key: str
+    effect: EffectClass
+    again: bool = False
+    before: dict[str, str] | None = None
+
+
+class RunTools(Act, frozen=True, kw_only=True):
+    """Run these calls side by side."""
+
+    calls: tuple[Run, ...]
+
+
+class RunGates(Act, frozen=True, kw_only=True):
+    """Run these gates one after the other."""
+
+    gates: tuple[Gate, ...]
+    purpose: GatePurpose
+
+
+class AskJudge(Act, frozen=True, kw_only=True):
+    """Ask the judge with evidence of at most ``budget`` bytes and an answer of at most ``max_output`` tokens."""
+
+    budget: int
+    max_output: int
+    since: int  # evidence begins at this sequence number
+
+
+class Look(Act, frozen=True, kw_only=True):
+    """Take the fingerprint of the workspace."""
+
+    purpose: LookPurpose
+
+
+class Wait(Act, frozen=True, kw_only=True):
+    """Park until ``until`` (epoch seconds) or until something comes. ``condition`` is observed by the driver."""
+
+    on: str
+    until: float | None = None
+    condition: str | None = None
+
+
+AnyAct = Idle | Record | CallModel | RunTools | RunGates | AskJudge | Look | Wait
