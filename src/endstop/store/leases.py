@@ -1,0 +1,191 @@
+"""Who drives a session: one holder at a time, fenced by a generation number that rises with every lease.
+
+All functions run inside a transaction of the writer that holds the write lock: what they read cannot change before they write.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from sqlalchemy import ColumnElement, Connection, Row, delete, insert, select, update
+
+from endstop.core.chain import link
+from endstop.errors import LeaseLost, StoreCorrupt, UsageError
+from endstop.store.tables import events, sessions, workspaces
+
+LEASE = 60.0
+"""Seconds a lease lasts without being renewed. On its own machine a dead holder is noticed at once."""
+
+
+class Holder(msgspec.Struct, frozen=True):
+    """A process: pid, when it started (in the words of its machine; tells it from a later one with the same pid), machine."""
+
+    pid: int
+    start: str
+    host: str
+
+
+class Lease(msgspec.Struct, frozen=True):
+    """The right to append. ``crashed``: the holder before went without giving it back. ``until`` in epoch seconds."""
+
+    session_id: str
+    generation: int
+    crashed: bool
+    until: float
+
+
+def this_process() -> Holder:
+    """The holder that this process is."""
+    pid = os.getpid()
+    return Holder(pid, start_of(pid), this_host())
+
+
+@lru_cache(maxsize=1)
+def this_host() -> str:
+    """A name for everything that shares our process ids: two containers on one machine do not."""
+    try:
+        space = os.readlink("/proc/self/ns/pid")
+    except OSError:
+        space = ""
+    return f"{socket.gethostname()} {space}".strip()
+
+
+def start_of(pid: int) -> str:
+    """When a process started, as its machine says it; empty if it does not live."""
+    stat = Path(f"/proc/{pid}/stat")
+    if Path("/proc/self/stat").exists():
+        try:
+            fields = stat.read_text(errors="replace").rpartition(")")[2].split()
+        except OSError:
+            return ""
+        return "" if fields[0] in "ZX" else fields[19]
+    shown = subprocess.run(["ps", "-o", "lstart=", "-p", str(pid)], capture_output=True, text=True, check=False)
+    return shown.stdout.strip()
+
+
+def dead(holder: Holder) -> bool:
+    """Whether the process is known to live no more. Of other machines nothing is known."""
+    return holder.host == this_host() and start_of(holder.pid) != holder.start
+
+
+def acquire(connection: Connection, session_id: str, holder: Holder, now: float) -> Lease:
+    """Take the lease if it is free, run out, or held by a dead process.
+
+    Raises:
+        UsageError: a live process holds it, or there is no such session.
+        StoreCorrupt: the journal's last line is not the one that was written.
+    """
+    row = registered(connection, session_id)
+    before = holder_of(row)
+    if before is not None and _holds(row, now):
+        raise UsageError(
+            f"process {before.pid} on {before.host.split()[0]} drives this session",
+            where=session_id,
+            hint=f"wait for it, or end it: endstop cancel {session_id[:8]}, or kill {before.pid}",
+        )
+    _check_tail(connection, row)
+    generation, until = row.generation + 1, now + LEASE
+    values = {"holder_pid": holder.pid, "holder_start": holder.start, "holder_host": holder.host}
+    connection.execute(
+        update(sessions).where(sessions.c.id == session_id).values(generation=generation, lease_until=until, **values)
+    )
+    return Lease(session_id, generation, before is not None, until)
+
+
+def renew(connection: Connection, lease: Lease, now: float) -> Lease:
+    """The same lease for another ``LEASE`` seconds.
+
+    Raises:
+        LeaseLost: somebody else has taken it, or it was given back.
+    """
+    until = now + LEASE
+    changed = connection.execute(update(sessions).where(*_mine(lease)).values(lease_until=until))
+    if changed.rowcount != 1:
+        raise LeaseLost("another process drives this session now", where=lease.session_id, hint="endstop show tells which")
+    return msgspec.structs.replace(lease, until=until)
+
+
+def release(connection: Connection, lease: Lease) -> None:
+    """Give the lease and the session's workspace back. Nothing happens if it is lost already."""
+    connection.execute(
+        update(sessions).where(*_mine(lease)).values(holder_pid=None, holder_start=None, holder_host=None, lease_until=None)
+    )
+    mine = workspaces.c.session_id == lease.session_id
+    connection.execute(delete(workspaces).where(mine, workspaces.c.generation == lease.generation))
+
+
+def lock_workspace(connection: Connection, path: str, lease: Lease, now: float) -> None:
+    """Make the folder the lease holder's: one live goal per folder, shared only with its own sub-agents.
+
+    Raises:
+        UsageError: a live goal of another session works there.
+        LeaseLost: the lease is no longer ours.
+    """
+    if connection.execute(select(sessions.c.id).where(*_mine(lease))).first() is None:
+        raise LeaseLost("another process drives this session now", where=lease.session_id, hint="endstop show tells which")
+    owner = connection.execute(
+        select(sessions, workspaces.c.generation.label("locked"))
+        .join_from(workspaces, sessions, workspaces.c.session_id == sessions.c.id)
+        .where(workspaces.c.path == path)
+    ).first()
+    if owner is not None and owner.id != lease.session_id and owner.locked == owner.generation and _holds(owner, now):
+        if owner.id in _ancestors(connection, lease.session_id):
+            return
+        raise UsageError(
+            f"session {owner.id} (process {owner.holder_pid}) works in this folder",
+            where=path,
+            hint="wait for it, cancel it, or use another folder (a git worktree)",
+        )
+    connection.execute(delete(workspaces).where(workspaces.c.path == path))
+    connection.execute(insert(workspaces).values(path=path, session_id=lease.session_id, generation=lease.generation))
+
+
+def registered(connection: Connection, session_id: str) -> Row[Any]:
+    """The row of a session. Raises UsageError if there is none."""
+    row = connection.execute(select(sessions).where(sessions.c.id == session_id)).first()
+    if row is None:
+        raise UsageError("there is no such session", where=session_id, hint="endstop ls shows all")
+    return row
+
+
+def holder_of(row: Row[Any]) -> Holder | None:
+    """The holder that a row of ``sessions`` names."""
+    if row.holder_pid is None:
+        return None
+    return Holder(row.holder_pid, row.holder_start, row.holder_host)
+
+
+def _holds(row: Row[Any], now: float) -> bool:
+    holder = holder_of(row)
+    return holder is not None and row.lease_until > now and not dead(holder)
+
+
+def _mine(lease: Lease) -> tuple[ColumnElement[bool], ...]:
+    return sessions.c.id == lease.session_id, sessions.c.generation == lease.generation, sessions.c.holder_pid.is_not(None)
+
+
+def _check_tail(connection: Connection, row: Row[Any]) -> None:
+    """What goes on from here stands on the last line: a changed one is found now, not after it was built upon."""
+    query = select(events.c.line).where(events.c.session_id == row.id).order_by(events.c.seq.desc()).limit(1)
+    line = connection.execute(query).scalar()
+    if row.head and (line is None or link(line) != row.hash):
+        raise StoreCorrupt(
+            f"the last line of the journal is not the one that was written as number {row.head}",
+            where=str(row.id),
+            hint="endstop verify shows what changed; start a new session",
+        )
+
+
+def _ancestors(connection: Connection, session_id: str) -> set[str]:
+    found: set[str] = set()
+    above: str | None = session_id
+    while above is not None and above not in found:
+        found.add(above)
+        above = connection.execute(select(sessions.c.parent).where(sessions.c.id == above)).scalar()
+    return found
