@@ -12,10 +12,11 @@ import msgspec
 
 from endstop.core.chain import link
 from endstop.core.codec import seconds
-from endstop.errors import EndstopError, LeaseLost, StoreError
+from endstop.errors import EndstopError, StoreError
 from endstop.ports import Appended
 from endstop.store import sqlite
 from endstop.store.blobs import Sealed
+from endstop.store.leases import lease_lost
 
 _FRAME = re.compile(
     rb'\{"id":"([^"\\]*)","seq":(\d+),"prev":"([0-9a-f]{64})","timestamp":"([^"\\]*)","parentId":(?:null|"[^"\\]*"),"type":"([^"\\]+)","data":'
@@ -49,7 +50,7 @@ Make = Callable[[Position], Draft]
 class Job:
     """Something handed to the writer and the promise of what it comes to."""
 
-    __slots__ = ("loop", "future", "outcome")
+    __slots__ = ("future", "loop", "outcome")
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.loop = loop
@@ -70,7 +71,7 @@ class Job:
 class Append(Job, Awaitable[Appended]):
     """One append. Awaiting it is optional: an error nobody saw is met by the session's next append."""
 
-    __slots__ = ("session_id", "rows", "lines", "first", "prev", "time", "generation", "durable", "phase", "blobs", "broken")
+    __slots__ = ("blobs", "broken", "durable", "first", "generation", "lines", "phase", "prev", "rows", "session_id", "time")
 
     def __init__(
         self, loop: asyncio.AbstractEventLoop, broken: dict[str, EndstopError], session_id: str, draft: Draft, first: int,
@@ -115,7 +116,7 @@ def _rows(session_id: str, lines: Sequence[bytes], first: int) -> tuple[list[sql
 class Head:
     """Where a session's journal ends and who may add to it, while a transaction is being put together."""
 
-    __slots__ = ("seq", "hash", "size", "phase", "generation", "time")
+    __slots__ = ("generation", "hash", "phase", "seq", "size", "time")
 
     def __init__(self, seq: int, hash: str, size: int, phase: str, generation: int) -> None:
         self.seq = seq
@@ -191,9 +192,7 @@ class Journals:
             if name in self.broken:
                 return self.broken[name]
             if append.generation != head.generation:
-                self.fail(
-                    append, LeaseLost("another process drives this session now", where=name, hint="endstop show tells which")
-                )
+                self.fail(append, lease_lost(name))
                 return append.outcome
         # The link is compared too: an append that nobody awaited may have been overtaken by a foreign one of equal length.
         if append.first != head.seq + 1 or append.prev != head.hash:

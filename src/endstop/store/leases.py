@@ -107,7 +107,7 @@ def renew(connection: Connection, lease: Lease, now: float) -> Lease:
     until = now + LEASE
     changed = connection.execute(update(sessions).where(*_mine(lease)).values(lease_until=until))
     if changed.rowcount != 1:
-        raise LeaseLost("another process drives this session now", where=lease.session_id, hint="endstop show tells which")
+        raise lease_lost(lease.session_id)
     return msgspec.structs.replace(lease, until=until)
 
 
@@ -128,7 +128,7 @@ def lock_workspace(connection: Connection, path: str, lease: Lease, now: float) 
         LeaseLost: the lease is no longer ours.
     """
     if connection.execute(select(sessions.c.id).where(*_mine(lease))).first() is None:
-        raise LeaseLost("another process drives this session now", where=lease.session_id, hint="endstop show tells which")
+        raise lease_lost(lease.session_id)
     owner = connection.execute(
         select(sessions, workspaces.c.generation.label("locked"))
         .join_from(workspaces, sessions, workspaces.c.session_id == sessions.c.id)
@@ -159,6 +159,11 @@ def holder_of(row: Row[Any]) -> Holder | None:
     if row.holder_pid is None:
         return None
     return Holder(row.holder_pid, row.holder_start, row.holder_host)
+
+
+def lease_lost(session_id: str) -> LeaseLost:
+    """The error of a holder whose generation is no longer the newest."""
+    return LeaseLost("another process drives this session now", where=session_id, hint="endstop show tells which")
 
 
 def _holds(row: Row[Any], now: float) -> bool:

@@ -50,8 +50,8 @@ def schema_of(connection: Connection, path: Path) -> str | None:
 
 def _upgrade(connection: Connection) -> None:
     # Heavy to import (0.4 s), and needed only when the schema number differs.
-    from alembic.command import upgrade
-    from alembic.config import Config
+    from alembic.command import upgrade  # noqa: PLC0415
+    from alembic.config import Config  # noqa: PLC0415
 
     config = Config()
     config.set_main_option("script_location", str(Path(__file__).with_name("migrations")))

@@ -60,9 +60,7 @@ class Mirror:
                 self._write(session_id, offset, b"".join(blocks))
             except OSError as error:
                 self._forget(session_id)
-                self._warn(
-                    f"{self.path(session_id)}: the mirror cannot be written: {error.strerror} (the journal is not affected)"
-                )
+                self._complain(session_id, "written", error)
 
     def repair(self, sizes: Iterable[tuple[str, int]], size_now: Callable[[str], int]) -> None:
         """Make every mirror whole whose size differs from its journal's."""
@@ -76,9 +74,7 @@ class Mirror:
                     if garbage:
                         os.ftruncate(self._file(session_id), end)
             except OSError as error:
-                self._warn(
-                    f"{self.path(session_id)}: the mirror cannot be repaired: {error.strerror} (the journal is not affected)"
-                )
+                self._complain(session_id, "repaired", error)
 
     def close(self) -> None:
         """Write the rest and let the files go."""
@@ -99,6 +95,9 @@ class Mirror:
         _write_at(self._file(session_id), data, 0)
         self._known[session_id] = len(data)
         return len(data)
+
+    def _complain(self, session_id: str, what: str, error: OSError) -> None:
+        self._warn(f"{self.path(session_id)}: the mirror cannot be {what}: {error.strerror} (the journal is not affected)")
 
     def _size(self, session_id: str) -> int:
         try:

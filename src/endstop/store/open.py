@@ -180,7 +180,7 @@ class Store:
 
     async def sessions(self, workspace: Path | None = None) -> list[SessionRow]:
         """All sessions, or those of one folder; the latest first."""
-        return await self._read(lambda connection: sessions.listed(connection, workspace and str(workspace)))
+        return await self._read(lambda connection: sessions.listed(connection, None if workspace is None else str(workspace)))
 
     async def find(self, prefix: str) -> SessionRow:
         """A session by its id or the beginning of it. Raises UsageError if there is none, or several."""

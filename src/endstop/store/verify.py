@@ -188,9 +188,7 @@ def _compare(hashes: list[str], head: tuple[int, str] | None) -> None:
     if head[0] > count:
         raise _Bad("truncated", count + 1, f"the journal ends at {count}, but {head[0]} lines were written")
     if hashes[head[0]] != head[1]:
-        raise _Bad(
-            "rewritten", head[0], f"line {head[0]} is not the one that was remembered: it, or lines before it, were rewritten"
-        )
+        raise _Bad("rewritten", head[0], f"line {head[0]} is not the remembered one: it, or lines before it, changed")
 
 
 def _unreadable(seq: int, error: Exception, rest: Iterator[bytes], head: tuple[int, str] | None) -> _Bad:

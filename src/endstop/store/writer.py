@@ -42,7 +42,7 @@ Commit = Literal["durable", "plain", "none"]
 class Call(Job):
     """Work on the writer's connection, in a transaction of its own."""
 
-    __slots__ = ("work", "commit")
+    __slots__ = ("commit", "work")
 
     def __init__(self, loop: asyncio.AbstractEventLoop, work: Callable[[Connection], object], commit: Commit) -> None:
         super().__init__(loop)
@@ -53,7 +53,7 @@ class Call(Job):
 class _Watcher:
     """Somebody who wants to know when a journal moved without him. ``head`` is what he has been told."""
 
-    __slots__ = ("notify", "loop", "head")
+    __slots__ = ("head", "loop", "notify")
 
     def __init__(self, notify: OnMoved, loop: asyncio.AbstractEventLoop, head: int) -> None:
         self.notify = notify
