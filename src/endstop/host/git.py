@@ -54,7 +54,6 @@ _OWN = {
     "GIT_OPTIONAL_LOCKS": "0",
     "GIT_ALLOW_PROTOCOL": "none",
     "GIT_NO_LAZY_FETCH": "1",
-    "GIT_LITERAL_PATHSPECS": "1",
     "LC_ALL": "C",
 }
 
@@ -218,7 +217,7 @@ class Shadow:
     def follow(self) -> None:
         """Bring the index to the commit of ``repo``; what is known of unchanged files stays."""
         head = self.repo.head if self.repo else None
-        self.git("read-tree", *(["-m", head] if head else ["--empty"]))
+        self.git("read-tree", *(["-m", "-i", head] if head else ["--empty"]))
         entries = self.git("ls-files", "-s", "-z").split(b"\0") if head else []
         self.submodules = [os.fsdecode(line.partition(b"\t")[2]) for line in entries if line.startswith(SUBMODULE.encode())]
 
