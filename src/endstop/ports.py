@@ -122,10 +122,13 @@ class Judge(Protocol):
     """An independent reader of the evidence."""
 
     name: str
+    model: Model
     independent: bool
 
-    async def judge(self, objective: str, contract: Contract, entries: Sequence[Entry], max_output: int) -> tuple[GoalJudged, Usage | None]:
-        """Render the evidence from the journal and ask for a typed verdict.
+    async def judge(
+        self, objective: str, contract: Contract, entries: Sequence[Entry], max_output: int, budget: int
+    ) -> tuple[GoalJudged, Usage | None]:
+        """Render the evidence from the journal, at most ``budget`` bytes of it, and ask for a typed verdict.
 
         Raises:
             ModelError: the judge cannot be reached or refuses.

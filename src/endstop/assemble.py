@@ -1,0 +1,378 @@
+"""Settings to a running system: the only module that names every adapter."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import time
+from collections.abc import Iterable
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import msgspec
+
+from endstop import __version__
+from endstop.checks import protect
+from endstop.checks.gates import Gates
+from endstop.checks.judge import ModelJudge
+from endstop.checks.look import Folder
+from endstop.core import codec
+from endstop.core import events as ev
+from endstop.core.apply import replay
+from endstop.core.context import SYSTEM
+from endstop.core.goal import Kit, State
+from endstop.core.messages import Head
+from endstop.errors import StoreFull, UsageError
+from endstop.guards.permission import Permissions
+from endstop.guards.redaction import Redactor
+from endstop.host import git
+from endstop.host.paths import inside
+from endstop.host.sandbox import Sandbox, clean_environment, detect
+from endstop.models import names, prices
+from endstop.models.openai import OpenAIModel
+from endstop.models.openai_wire import head_bytes
+from endstop.models.scripted import ScriptedModel
+from endstop.ports import Clock, Emit, Model, Tool, Watch
+from endstop.runtime.control import control
+from endstop.runtime.embedded import drive
+from endstop.runtime.perform import Perform
+from endstop.runtime.session import Session, load, uuid7
+from endstop.settings import Settings
+from endstop.store.open import Store, open_store
+from endstop.store.sessions import NewSession
+from endstop.tools.catalog import Catalog
+from endstop.tools.edit import EditFile, WriteFile
+from endstop.tools.files import ListFiles, ReadFile
+from endstop.tools.kernel import KERNEL_SPECS
+from endstop.tools.plan import Plan
+from endstop.tools.search import Search
+from endstop.tools.shell import Shell, kill_leftovers
+
+VERSION = 1
+"""Of the journal format."""
+
+
+class Order(msgspec.Struct, kw_only=True):
+    """What a user asked for. ``limits`` are the caps in force, ``explicit`` the axes he set himself."""
+
+    objective: str
+    workspace: Path
+    model: str
+    contract: ev.Contract = msgspec.field(default_factory=ev.Contract)
+    limits: dict[str, float] = msgspec.field(default_factory=dict)
+    explicit: set[str] = msgspec.field(default_factory=set)
+    policy: ev.Policy = msgspec.field(default_factory=ev.Policy)
+
+
+class System:
+    """One process's Endstop: a store, and whatever goals it is asked to drive. Use as an async context manager."""
+
+    def __init__(self, settings: Settings, *, tools: Iterable[Tool] = (), clock: Clock = time.time) -> None:
+        self.settings = settings
+        self.clock = clock
+        self.extra = tuple(tools)
+        self.redact = Redactor(_secrets(settings))
+        self.sandbox = detect()
+        self.models: dict[str, Model] = {}
+        self.store: Store
+
+    async def __aenter__(self) -> Self:
+        self.store = open_store(self.settings.home, clock=self.clock)
+        return self
+
+    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        for model in self.models.values():
+            await model.close()
+        await self.store.close()
+
+    def model(self, name: str) -> Model:
+        """The model of this name, opened once.
+
+        Raises:
+            UsageError: the provider is unknown, its key is missing, or its address cannot be used.
+        """
+        if name not in self.models:
+            self.models[name] = make_model(name, self.settings)
+        return self.models[name]
+
+    async def queue(self, order: Order) -> Running:
+        """Check everything that can be checked, then begin a session with this goal.
+
+        Raises:
+            UsageError: something of the order cannot be used; no session was begun.
+        """
+        root = _workspace(order.workspace)
+        model = self.model(order.model)
+        judge = self._judge(order.contract, model)
+        _check_limits(order, model)
+        _check_gates(order.contract, root, self.sandbox)
+        Permissions(
+            order.policy.mode, order.policy.allow, order.policy.deny, sandboxed=True, network=False
+        )  # the rules can be read
+        session_id, salt = uuid7(), secrets.token_hex(16)
+        about = await git.describe(root)
+        new = NewSession(
+            id=session_id, kind="goal", created=self.clock(), workspace=str(root), salt=salt, objective=order.objective, model=order.model
+        )
+        start = ev.SessionStart(
+            session_id=session_id,
+            version=VERSION,
+            producer=f"endstop {__version__}",
+            start_time=codec.stamp(self.clock()),
+            kind="goal",
+            context=ev.Context(
+                cwd=str(root),
+                git_root=about.root if about else None,
+                branch=about.branch if about else None,
+                head_commit=about.head if about else None,
+            ),
+            selected_model=order.model,
+            salt=salt,
+        )
+        goal = ev.GoalQueued(
+            goal_id=session_id,
+            objective=order.objective,
+            contract=order.contract,
+            limits=order.limits,
+            policy=order.policy,
+            model=order.model,
+            fallbacks=[],
+            workspace=str(root),
+            priority=0,
+        )
+        await self.store.create(new)
+        running = await self._running(session_id, root, order.policy, order.contract, model, judge, about)
+        running.session.record(start, goal)
+        await running.session.commit(durable=True)
+        return running
+
+    async def take(self, session_id: str) -> Running:
+        """Take up a session that exists.
+
+        Raises:
+            UsageError: another process drives it, its folder is gone, or another goal works there.
+        """
+        state = replay(await self.store.entries(session_id))
+        if state.goal is None:
+            raise UsageError("this session has no goal", where=session_id[:8], hint="endstop ps shows what there is")
+        queued = state.goal.queued
+        root = _workspace(Path(queued.workspace))
+        model = self.model(queued.model)
+        judge = self._judge(queued.contract, model)
+        about = await git.describe(root)
+        return await self._running(session_id, root, queued.policy, queued.contract, model, judge, about)
+
+    async def control(self, session_id: str, event: ev.Event) -> bool:
+        """Append a control to any session; False if it came too late."""
+        return await control(self.store, session_id, event, clock=self.clock, redact=self.redact)
+
+    def _judge(self, contract: ev.Contract, model: Model) -> ModelJudge | None:
+        wanted = contract.judge if contract.judge != "auto" else (self.settings.judge or "auto")
+        if wanted == "none":
+            return None
+        if wanted == "auto" or wanted == model.name:
+            return ModelJudge(model, independent=False)
+        return ModelJudge(self.model(wanted), independent=True)
+
+    async def _running(
+        self,
+        session_id: str,
+        root: Path,
+        policy: ev.Policy,
+        contract: ev.Contract,
+        model: Model,
+        judge: ModelJudge | None,
+        about: git.GitState | None,
+    ) -> Running:
+        state_dir = self.settings.home / "sessions" / session_id
+        hidden = [self.settings.home]
+        environment = clean_environment(os.environ, _secrets(self.settings))
+        catalog = Catalog(
+            [
+                Shell(self.sandbox, hidden, policy.network, environment),
+                ReadFile(hidden),
+                WriteFile(hidden),
+                EditFile(hidden),
+                ListFiles(hidden),
+                Search(hidden),
+                Plan(),
+                *self.extra,
+            ],
+            KERNEL_SPECS,
+        )
+        permissions = Permissions(
+            policy.mode,
+            policy.allow,
+            policy.deny,
+            sandboxed=self.sandbox.kind != "none",
+            network=policy.network,
+            place=lambda path: inside(root, path),
+        )
+        kit = Kit(
+            tools=catalog.specs,
+            rules=self.settings.stall,
+            permit=permissions.decide,
+            price=model.price,
+            judge_price=judge.model.price if judge else None,
+            judge=judge.name if judge else "",
+            judge_independent=judge.independent if judge else True,
+            max_output=min(model.max_output or 16_000, 1_000_000),
+            head_bytes=head_bytes(Head(SYSTEM, tuple(catalog.specs.values()))),
+        )
+        session = await load(self.store, session_id, kit, clock=self.clock, redact=self.redact)
+        try:
+            await self.store.lock_workspace(root, session.lease)
+        except UsageError:
+            await self.store.release(session.lease)
+            raise
+        kit.lock = f"{root}"
+        kill_leftovers(session.state)
+        perform = Perform(
+            model,
+            catalog,
+            Folder(root, state_dir),
+            Gates(self.sandbox, hidden, environment, policy.network),
+            judge,
+            attempts=self.settings.retries + 1,
+        )
+        described = describe(root, about, model, judge, self.sandbox, policy, contract)
+        return Running(session, perform, described, kit)
+
+
+class Running:
+    """A session this process holds. ``description`` is what the start block shows."""
+
+    def __init__(self, session: Session, perform: Perform, description: dict[str, Any], kit: Kit) -> None:
+        self.session, self.perform, self.description, self.kit = session, perform, description, kit
+
+    async def drive(
+        self, *, stay: bool, reachable: bool = False, emit: Emit | None = None, watch: Watch | None = None
+    ) -> State:
+        """Turn the wheel until the goal ends, pauses, or waits for somebody (``stay`` True: through that too).
+
+        A full disk pauses it: nothing after the last committed event counts.
+
+        Raises:
+            StoreFull: there is no room; resume once there is.
+        """
+        self.kit.reachable = reachable
+        self.perform.watch = watch
+        if emit is not None:
+            self.session.emit.append(emit)
+        return await drive(self.session, self.perform, stay=stay)
+
+    def control(self, *events: ev.Event) -> None:
+        """Something a person does in this process while it runs."""
+        self.session.control(*events)
+
+    async def close(self) -> None:
+        """Let the session go in good order; with a full disk the next holder finds it as after a crash."""
+        try:
+            await self.session.close()
+        except StoreFull:
+            return
+
+
+def open_system(settings: Settings, *, tools: Iterable[Tool] = ()) -> System:
+    """The system these settings describe; ``tools`` are further ones, made with ``endstop.tool``."""
+    return System(settings, tools=tools)
+
+
+# ------------------------------------------------------------------------------------------------------- checks of orders
+
+
+def _workspace(path: Path) -> Path:
+    root = path.expanduser().resolve()
+    if not root.is_dir():
+        raise UsageError("there is no such folder", where=str(path), hint="give an existing one with -C")
+    if not os.access(root, os.W_OK | os.X_OK):
+        raise UsageError("this folder cannot be written to", where=str(path), hint="choose another with -C")
+    return root
+
+
+def _check_limits(order: Order, model: Model) -> None:
+    """An explicit money limit must be able to bind."""
+    if "cost" in order.explicit and "cost" in order.limits and model.price is None and not (model.local or model.scripted):
+        raise UsageError(
+            f"the price of {model.name} is not known, so the money limit could not hold",
+            where="limit cost",
+            hint="set its price in endstop.toml ([providers.NAME.price]), limit tokens instead, or say cost=none",
+        )
+
+
+def _check_gates(contract: ev.Contract, root: Path, sandbox: Sandbox) -> None:
+    path = os.environ.get("PATH", os.defpath)
+    for gate in contract.gates:
+        protect.refuse_masked(gate.run)
+        missing = protect.missing_command(gate.run, root, path)
+        if missing is not None:
+            raise UsageError(
+                f"the command {missing} is not found", where=f"gate {gate.run!r}", hint="install it, or correct the gate"
+            )
+
+
+def _secrets(settings: Settings) -> list[str]:
+    """Values that must reach no log and no tool."""
+    return [value for value in settings.keys().values() if value]
+
+
+def make_model(name: str, settings: Settings) -> Model:
+    """The model behind a name.
+
+    Raises:
+        UsageError: see ``System.model``.
+    """
+    provider, model = names.parse(name)
+    if provider == names.SCRIPTED:
+        return ScriptedModel(model)
+    own, known = settings.provider(provider), names.PROVIDERS[provider]
+    base_url = own.base_url or known.base_url
+    key_env = own.api_key_env or known.key_env
+    key = settings.keys().get(key_env) if key_env else None
+    price = prices.price(provider, model, {model: own.price} if own.price else {})
+    made = OpenAIModel(
+        name,
+        model,
+        base_url=base_url,
+        api_key=key,
+        window=own.window or prices.window(provider, model),
+        max_output=own.max_output,
+        price=price,
+    )
+    if not key and key_env and not made.local:
+        raise UsageError(f"no key for {provider}", where=f"model {name}", hint=f"set {key_env}")
+    if made.local and own.price is None:
+        made.price = None
+    return made
+
+
+def describe(
+    root: Path,
+    about: git.GitState | None,
+    model: Model,
+    judge: ModelJudge | None,
+    sandbox: Sandbox,
+    policy: ev.Policy,
+    contract: ev.Contract,
+) -> dict[str, Any]:
+    """What the start block says, as plain data."""
+    return {
+        "workspace": str(root),
+        "git": {"branch": about.branch, "head": about.head, "dirty": about.dirty} if about else None,
+        "model": model.name,
+        "scripted": model.scripted,
+        "priced": model.price is not None or model.local,
+        "judge": judge.name if judge else None,
+        "judgeIndependent": judge.independent if judge else None,
+        "sandbox": {"kind": sandbox.kind, "why": sandbox.why},
+        "mode": policy.mode,
+        "allow": list(policy.allow),
+        "deny": list(policy.deny),
+        "network": policy.network,
+        "gates": [gate.run for gate in contract.gates],
+        "deliverables": list(contract.deliverables),
+        "protect": contract.protect,
+    }
+
+

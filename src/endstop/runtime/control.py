@@ -1,0 +1,79 @@
+"""Controls: what anyone authorised may append to a session's journal without holding it.
+
+A control that its phase can do nothing with is kept all the same, marked ``late``.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from endstop.core import chain, codec
+from endstop.core import events as ev
+from endstop.core.apply import replay
+from endstop.core.events import TYPE_OF, Event
+from endstop.core.goal import ENDED, State, allowed
+from endstop.ports import Clock
+from endstop.runtime.session import Redact, uuid7
+from endstop.store.blobs import pack
+from endstop.store.journal import Draft, Position
+from endstop.store.open import Store
+
+
+async def control(store: Store, session_id: str, event: Event, *, clock: Clock, redact: Redact) -> bool:
+    """Append a control at the head, whoever holds the session.
+
+    Returns:
+        False if it came too late: it is in the journal, and changes nothing.
+
+    Raises:
+        UsageError: there is no such session.
+        StoreCorrupt: its journal cannot be read.
+    """
+    state = replay(await store.entries(session_id))
+    late = is_late(state, event)
+    if late and "late" in event.__struct_fields__:
+        event = msgspec.structs.replace(event, late=True)
+    event = cleaned(event, redact)
+
+    def make(at: Position) -> Draft:
+        data, blobs = pack(event, state.salt or "00")
+        time = max(at.time, clock())
+        line = codec.frame(
+            data,
+            TYPE_OF[type(event)],
+            id=uuid7(),
+            seq=at.seq + 1,
+            prev=at.hash if at.seq else chain.genesis(session_id),
+            timestamp=codec.stamp(time),
+            parent=at.id,
+        )
+        phase = at.phase if late else (allowed(state, event) or at.phase)
+        return Draft([line], phase, blobs)
+
+    await store.append_control(session_id, make)
+    return not late
+
+
+def cleaned(event: Event, redact: Redact) -> Event:
+    """The event without secrets."""
+    plain: Any = codec.to_builtins(event)
+    clean = redact.clean_data(plain)
+    return event if clean == plain else codec.from_builtins(TYPE_OF[type(event)], clean)
+
+
+def is_late(state: State, event: Event) -> bool:
+    """Whether this control can do nothing any more in this state."""
+    match event:
+        case ev.QuestionAnswered(question_id=wanted):
+            question = state.questions.get(wanted)
+            return question is None or question.answer is not None or question.expired or state.phase in ENDED
+        case ev.PermissionCompleted(request_id=wanted):
+            grant = state.grants.get(wanted)
+            return grant is None or bool(grant.kind) or state.phase in ENDED
+        case ev.GoalClosing() | ev.GoalPaused() | ev.GoalResumed() | ev.GoalQueued():
+            return allowed(state, event) is None
+        case ev.UserMessage():
+            return state.phase in ENDED and state.kind == "goal"
+    return False

@@ -1,0 +1,40 @@
+"""The wheel on one machine: decide, journal the intent, perform, journal what happened, apply. One goal, one task."""
+
+from __future__ import annotations
+
+from endstop.core import effects
+from endstop.core.decide import decide
+from endstop.core.effects import AnyAct
+from endstop.core.goal import State
+from endstop.runtime.perform import Perform
+from endstop.runtime.session import Session
+
+PASSES_BY_ITSELF = frozenset({"time", "condition", "process", "child", "model", "verifier"})
+
+
+async def drive(session: Session, perform: Perform, *, stay: bool) -> State:
+    """Turn the wheel until the goal ends, pauses, or waits for somebody.
+
+    Args:
+        stay: also stay through waits for a human or a pot.
+    """
+    while True:
+        await session.take_in()
+        act = decide(session.state, session.clock())
+        if isinstance(act, effects.Idle) or _leaves(session.state, act, stay):
+            await session.commit(durable=True)
+            if session.state.phase == "paused" or decide(session.state, session.clock()) == act:
+                return session.state
+            continue
+        act = await perform.prepare(session, act)
+        if await session.intend(act, durable=perform.durable(act), wait=perform.outside(act)):
+            await perform(session, act)
+
+
+def _leaves(state: State, act: AnyAct, stay: bool) -> bool:
+    """Whether this wait is one to come back for, not to stay through."""
+    if stay or not isinstance(act, effects.Wait):
+        return False
+    if act.on == "model" and not state.answered:
+        return True  # it was never reached: more likely an address or a network to repair than an outage to sit out
+    return act.on not in PASSES_BY_ITSELF

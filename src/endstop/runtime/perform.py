@@ -1,0 +1,424 @@
+"""What an effect does to the world, and the facts it leaves in the journal.
+
+While an effect runs it is raced with what comes from outside and with the wall and active deadlines. Cancel and abort
+interrupt it; pause interrupts everything but a tool, which may end. Whatever happens, the facts are recorded.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine
+from pathlib import Path
+from time import perf_counter
+from typing import Any, Protocol
+
+import msgspec
+
+from endstop.core import events as ev
+from endstop.core import stall
+from endstop.core.context import SYSTEM
+from endstop.core.effects import AnyAct, AskJudge, CallModel, Look, Record, Run, RunGates, RunTools, Wait
+from endstop.core.goal import State, active_now
+from endstop.core.handoff import CLOSING_SYSTEM
+from endstop.core.limits import closing_reserve, deadline
+from endstop.core.messages import Answer, Head, Message, Usage, UserText
+from endstop.errors import EndstopError, ModelError, ToolError
+from endstop.models import retry
+from endstop.ports import Chat, GateRunner, Invocation, Judge, Model, Outcome, Tool, Watch, Workspace
+from endstop.runtime.session import Session
+
+GRACE = 10.0
+"""Seconds a tool may go on after a pause that came as a signal or a message."""
+POLL = 0.5
+"""Seconds between looks at a file that is waited for."""
+LOCAL = frozenset({"read", "read_outside"})
+
+
+class Tools(Protocol):
+    """Tools by name, and arguments as they know them."""
+
+    def get(self, name: str) -> Tool:
+        """The tool; raises UsageError for none."""
+        ...
+
+    def bare(self, name: str, arguments: dict[str, Any]) -> dict[str, Any]:
+        """Arguments without what the catalogue added."""
+        ...
+
+
+class Perform:
+    """Carries out effects for one session."""
+
+    def __init__(
+        self,
+        model: Model,
+        tools: Tools,
+        workspace: Workspace,
+        gates: GateRunner,
+        judge: Judge | None,
+        *,
+        watch: Watch | None = None,
+        attempts: int = 5,
+        jitter: Callable[[], float] | None = None,
+    ) -> None:
+        self.model, self.tools, self.workspace, self.gates, self.judge = model, tools, workspace, gates, judge
+        self.watch, self.attempts, self.jitter = watch, attempts, jitter
+        self._chat: Chat | None = None
+
+    # -- commit points, decided here and nowhere else (docs/durability.md)
+
+    def outside(self, act: AnyAct) -> bool:
+        """Whether the intent must be committed before the effect starts. Reads of the workspace, looks and gates can be
+        done again without anybody noticing; their events ride with the next commit."""
+        if isinstance(act, RunTools):
+            return any(run.effect != "read" for run in act.calls)
+        return isinstance(act, (CallModel, AskJudge, Wait)) or _phase_ends(act)
+
+    def durable(self, act: AnyAct) -> bool:
+        """Whether that commit must survive a power cut: before anything with an effect, and where a phase ends."""
+        if isinstance(act, RunTools):
+            return any(run.effect not in LOCAL for run in act.calls)
+        return _phase_ends(act)
+
+    async def prepare(self, session: Session, act: AnyAct) -> AnyAct:
+        """Add to the starts of edits what they will change, as content hashes."""
+        if not isinstance(act, RunTools) or not any(run.effect == "edit" and not run.again for run in act.calls):
+            return act
+        hashes: dict[str, dict[str, str]] = {}
+        for run in act.calls:
+            before = getattr(self.tools.get(run.name), "before", None) if run.effect == "edit" else None
+            if before is not None:
+                hashes[run.tool_call_id] = await before(self._invocation(session, run))
+        events = tuple(
+            msgspec.structs.replace(event, before=hashes[event.tool_call_id])
+            if isinstance(event, ev.ToolStart) and event.tool_call_id in hashes
+            else event
+            for event in act.events
+        )
+        return msgspec.structs.replace(act, events=events)
+
+    async def __call__(self, session: Session, act: AnyAct) -> None:
+        """Carry out an effect whose intents are journalled; record what happened."""
+        match act:
+            case CallModel():
+                await self._ask(session, act)
+            case RunTools():
+                await self._run_tools(session, act)
+            case RunGates():
+                await self._race(session, self._run_gates(session, act))
+            case AskJudge():
+                await self._race(session, self._ask_judge(session, act))
+            case Look():
+                await self._look(session, act)
+            case Wait():
+                await self._wait(session, act)
+            case Record():
+                await asyncio.sleep(0)
+
+    # -- the race
+
+    async def _race(self, session: Session, work: Coroutine[Any, Any, None], *, tool: bool = False) -> str:
+        """Run ``work`` until it ends, a deadline passes, or something from outside stops it; how it was stopped, or ""."""
+        task = asyncio.ensure_future(work)
+        until = _deadline(session.state, session.clock())
+        grace: float | None = None
+        woken = asyncio.ensure_future(session.woken.wait())
+        try:
+            while not task.done():
+                left = min(until, grace or until) - session.clock()
+                await asyncio.wait({task, woken}, timeout=min(max(left, 0.0), 3600.0), return_when=asyncio.FIRST_COMPLETED)
+                if task.done():
+                    break
+                if woken.done():
+                    session.woken.clear()
+                    woken = asyncio.ensure_future(session.woken.wait())
+                    await session.take_in()
+                    stopped = _stopped(session.state)
+                    if stopped == "interrupted" and tool and session.state.stop != "abort":
+                        grace = grace or (session.clock() + GRACE if _soft(session.state) else None)
+                    elif stopped:
+                        return await _cancel(task, stopped)
+                if session.clock() >= until:
+                    return await _cancel(task, "timeout")
+                if grace is not None and session.clock() >= grace:
+                    return await _cancel(task, "interrupted")
+            await task
+            return ""
+        finally:
+            woken.cancel()
+            if not task.done():
+                await _cancel(task, "cancelled")
+
+    # -- the model
+
+    async def _ask(self, session: Session, act: CallModel) -> None:
+        said: list[Answer | ModelError] = []
+
+        async def work() -> None:
+            try:
+                said.append(await self._answer(session, act))
+            except ModelError as error:
+                said.append(error)
+
+        stopped = await self._race(session, work())
+        turn = session.state.turn
+        if turn is None or turn.id != act.turn_id or turn.ended:
+            return
+        answer = said[0] if said else None
+        if isinstance(answer, Answer):
+            session.record(*self._answered(session, act, answer))
+        elif isinstance(answer, ModelError):
+            session.record(_failed(act, answer, session.clock()))
+        else:
+            outcome = "lost" if stopped == "timeout" else "interrupted"
+            usage = self._usage(act.purpose, act.turn_id, None, session.state.spend.reserved, 1)
+            session.record(usage, ev.TurnEnd(turn_id=act.turn_id, outcome=outcome))  # type: ignore[arg-type]
+
+    async def _answer(self, session: Session, act: CallModel) -> Answer:
+        state = session.state
+        messages: list[Message] = state.window.messages
+        if act.prompt is not None:
+            chat, messages = self.model.open(Head(CLOSING_SYSTEM)), [UserText(act.prompt)]
+        else:
+            self._chat = chat = self._chat or self.model.open(Head(SYSTEM, tuple(state.kit.tools.values())))
+
+        def on_retry(attempt: int, error: ModelError, wait: float) -> None:
+            session.record(ev.ModelRetried(turn_id=act.turn_id, attempt=attempt, error_type=error.kind, wait_seconds=round(wait, 3)))
+
+        more = {} if self.jitter is None else {"jitter": self.jitter}
+        return await retry.ask(
+            chat,
+            messages,
+            generation=state.window.generation,
+            max_output=act.max_output,
+            clock=session.clock,
+            tools=act.prompt is None,
+            watch=self.watch,
+            deadline=_deadline(state, session.clock()),
+            attempts=self.attempts,
+            on_retry=on_retry,
+            **more,
+        )
+
+    def _answered(self, session: Session, act: CallModel, answer: Answer) -> list[ev.Event]:
+        reserved = session.state.spend.reserved
+        text = len(answer.text.encode(errors="replace")) + sum(len(str(r.arguments)) for r in answer.requests)
+        known = answer.usage or Usage(int(reserved.get("input-tokens", 0)), text // 3 + 1, estimated=True)
+        events: list[ev.Event] = [
+            ev.AssistantMessage(
+                message_id=f"a{act.turn_id}",
+                content=answer.text,
+                tool_requests=list(answer.requests) if act.prompt is None else [],
+                reasoning_opaque=answer.opaque,
+                finish_reason=answer.finish,
+            ),
+            self._usage(act.purpose, act.turn_id, known, reserved, 1),
+        ]
+        if act.prompt is not None:
+            events.append(ev.TurnEnd(turn_id=act.turn_id, outcome="ok"))
+        return events
+
+    def _usage(
+        self, initiator: str, turn_id: int | None, usage: Usage | None, reserved: dict[str, float], attempt: int, model: Model | None = None
+    ) -> ev.AssistantUsage:
+        """Spend of one paid call; without a report its whole reservation, marked as estimated."""
+        asked = model or self.model
+        known = usage or Usage(int(reserved.get("input-tokens", 0)), int(reserved.get("output-tokens", 0)), estimated=True)
+        cost = asked.price.cost(known) if asked.price else 0.0 if asked.local or asked.scripted else None
+        return ev.AssistantUsage(
+            initiator=initiator,  # type: ignore[arg-type]
+            turn_id=turn_id,
+            model=asked.name,
+            input_tokens=known.input,
+            cache_read_tokens=known.cache_read,
+            cache_write_tokens=known.cache_write,
+            output_tokens=known.output,
+            reasoning_tokens=known.reasoning,
+            cost=cost,
+            estimated=known.estimated,
+            attempt=attempt,
+        )
+
+    # -- tools
+
+    async def _run_tools(self, session: Session, act: RunTools) -> None:
+        """Each call on its own, so that one result never waits for another's; none is left without one."""
+        begun = perf_counter()
+
+        async def one(run: Run) -> None:
+            outcome = await self._run(session, run)
+            session.record(*self._completed(session, run, outcome, begun))
+
+        async def work() -> None:
+            if len(act.calls) == 1:
+                await one(act.calls[0])
+            else:
+                await asyncio.gather(*(one(run) for run in act.calls))
+
+        stopped = await self._race(session, work(), tool=True)
+        if not stopped:
+            return
+        turn = session.state.turn
+        for run in act.calls:
+            call = turn.calls.get(run.tool_call_id) if turn else None
+            if call is None or call.state == "done":
+                continue
+            words = {"timeout": "Stopped: the goal's time is over.", "cancelled": "Cancelled: the goal ends."}
+            text = words.get(stopped, "Interrupted before it ended.")
+            failure = Outcome(success=False, content=text, error=ev.Failure(code=stopped, message=text))
+            session.record(*self._completed(session, run, failure, begun))
+
+    async def _run(self, session: Session, run: Run) -> Outcome:
+        tool = self.tools.get(run.name)
+        invocation = self._invocation(session, run)
+        if run.again and run.effect == "edit":
+            settled = await self._settle(tool, invocation, run.before or {})
+            if settled is not None:
+                return settled
+        try:
+            async with asyncio.timeout(tool.spec.timeout):
+                return await tool.run(invocation)
+        except TimeoutError:
+            text = f"Stopped after {tool.spec.timeout} s."
+            return Outcome(success=False, content=text, error=ev.Failure(code="timeout", message=text))
+        except ToolError as error:
+            text = f"{error.message} ({error.hint})" if error.hint else error.message
+            return Outcome(success=False, content=text, error=ev.Failure(code=error.code, message=text))
+        except Exception as error:  # a tool is foreign code: whatever it raises is its result
+            text = f"{type(error).__name__}: {error}"
+            return Outcome(success=False, content=text, error=ev.Failure(code="failed", message=text))
+
+    async def _settle(self, tool: Tool, invocation: Invocation, before: dict[str, str]) -> Outcome | None:
+        """What a crash left of an edit: None to run it, else the result of one that was done or cannot be told."""
+        settle: Callable[..., Awaitable[str]] | None = getattr(tool, "settle", None)
+        found = await settle(invocation, before) if settle else "unknown"
+        if found == "before":
+            return None
+        if found == "after":
+            return Outcome(success=True, content="The edit was done before the runtime was interrupted; it was not done again.")
+        text = "The runtime ended while this edit ran and the file is neither as before nor as after it. Inspect it first."
+        return Outcome(success=False, content=text, error=ev.Failure(code="effect_unknown", message=text))
+
+    def _invocation(self, session: Session, run: Run) -> Invocation:
+        return Invocation(
+            tool_call_id=run.tool_call_id,
+            arguments=self.tools.bare(run.name, run.arguments),
+            key=run.key,
+            workspace=Path(self.workspace.root),
+            plan=session.state.plan,
+        )
+
+    def _completed(self, session: Session, run: Run, outcome: Outcome, begun: float) -> list[ev.Event]:
+        raw, norm = stall.digests(outcome.content)
+        full = session.keep(outcome.full) if outcome.full is not None else None
+        complete = ev.ToolComplete(
+            tool_call_id=run.tool_call_id,
+            success=outcome.success,
+            executed=outcome.executed,
+            result=ev.Result(content=outcome.content, full=full),
+            error=outcome.error,
+            exit_code=outcome.exit_code,
+            duration_ms=round((perf_counter() - begun) * 1000),
+            hash=raw,
+            norm_hash=norm,
+        )
+        return [*outcome.events, complete]
+
+    # -- checks
+
+    async def _run_gates(self, session: Session, act: RunGates) -> None:
+        goal = session.state.goal
+        assert goal is not None
+        for gate in act.gates:
+            try:
+                finished = await self.gates.run(gate, goal.contract, self.workspace)
+            except EndstopError as error:
+                finished = ev.GateFinished(
+                    gate_id=gate.gate_id, outcome="broken", output=str(error), duration_ms=0, fingerprint="", stale=False
+                )
+            session.record(finished)
+
+    async def _look(self, session: Session, act: Look) -> None:
+        state = session.state
+        assert state.goal is not None
+        seen = await self.workspace.look(act.purpose, state.evidence.world, state.goal.contract, state.evidence.baseline)
+        session.record(seen)
+
+    async def _ask_judge(self, session: Session, act: AskJudge) -> None:
+        goal, judge = session.state.goal, self.judge
+        assert goal is not None and judge is not None
+        await session.commit(durable=False)
+        entries = await session.store.entries(session.session_id, after=act.since - 1)
+        reserved = session.state.spend.reserved
+        usage: Usage | None = None
+        try:
+            judged, usage = await judge.judge(
+                goal.queued.objective, goal.contract, entries, max_output=act.max_output, budget=act.budget
+            )
+        except ModelError as error:
+            result = "declined" if error.kind == "content_filter" else "unreachable"
+            session.record(ev.GoalJudged(result=result, raw=str(error)))  # type: ignore[arg-type]
+            return
+        session.record(self._usage("judge", None, usage, reserved, 1, judge.model), judged)
+
+    # -- waiting
+
+    async def _wait(self, session: Session, act: Wait) -> None:
+        """Until the time, the file, or something from outside."""
+
+        async def work() -> None:
+            while act.until is None or session.clock() < act.until:
+                if act.condition is not None and (Path(self.workspace.root) / act.condition).exists():
+                    if session.state.phase == "waiting":
+                        session.record(ev.GoalResumed(from_="waiting", cause=f"{act.condition} is there"))
+                    return
+                left = 3600.0 if act.until is None else act.until - session.clock()
+                await asyncio.sleep(min(left, POLL) if act.condition is not None else max(left, 0.0))
+
+        task = asyncio.ensure_future(work())
+        woken = asyncio.ensure_future(session.woken.wait())
+        left = max(0.0, _deadline(session.state, session.clock()) - session.clock())
+        await asyncio.wait({task, woken}, timeout=min(left, 3600.0), return_when=asyncio.FIRST_COMPLETED)
+        session.woken.clear()
+        for waiting in (task, woken):
+            waiting.cancel()
+        await asyncio.gather(task, woken, return_exceptions=True)
+
+
+def _phase_ends(act: AnyAct) -> bool:
+    return any(isinstance(event, (ev.GoalEnded, ev.GoalParked, ev.GoalPaused, ev.GoalStarted)) for event in act.events)
+
+
+def _deadline(state: State, now: float) -> float:
+    goal = state.goal
+    if goal is None:
+        return now + 1e9
+    keep = {} if state.phase == "closing" else closing_reserve(goal.caps, state.kit.price)
+    return min(deadline(state.spend, goal.caps, keep, now, active_now(state, now)), now + 1e9)
+
+
+def _stopped(state: State) -> str:
+    """How the running effect has to end because of what came, or "" to let it run."""
+    if state.goal is not None and state.goal.closing is not None and state.goal.closing.target == "cancelled":
+        return "cancelled"
+    if state.stop or state.phase == "paused":
+        return "interrupted"
+    return ""
+
+
+def _soft(state: State) -> bool:
+    """A pause by signal or message: a running tool has ``GRACE`` seconds; by command it may end in its own time."""
+    return bool(state.stop) or (state.goal is not None and state.goal.pause == "shutdown")
+
+
+async def _cancel(task: asyncio.Future[None], code: str) -> str:
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+    return code
+
+
+def _failed(act: CallModel, error: ModelError, now: float) -> ev.TurnEnd:
+    retry_at = now + error.retry_after if error.retry_after else None
+    return ev.TurnEnd(
+        turn_id=act.turn_id, outcome="failed", error=ev.Failure(code=error.kind, message=str(error)), retry_at=retry_at
+    )
