@@ -1,0 +1,569 @@
+"""Settings: files, environment and flags become one frozen ``Settings``, read once.
+
+    $XDG_CONFIG_HOME/endstop/endstop.toml    the user's own
+    endstop.toml                             the project's: from the workspace upward to the git root, the first found
+    goal.toml                                one goal; the same keys, and an objective
+    ENDSTOP_*                                the environment
+    flags                                    the command line
+
+Each source beats those above it, key by key; ``allow`` and ``deny`` add up instead, so that nothing that comes later takes a
+deny away. ``Settings.origin`` says where each value came from. A project's file is written by whoever wrote the repository,
+or by the agent: it may not say where state lives, nor where a key is sent. ``.env`` is never read.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import tomllib
+from collections.abc import Iterator, Mapping
+from difflib import get_close_matches
+from ipaddress import ip_address
+from pathlib import Path
+from typing import Annotated, Any, Literal, get_args
+from urllib.parse import urlsplit
+
+import msgspec
+from msgspec import UNSET, Meta, UnsetType
+
+from endstop.core import limits
+from endstop.core.events import Contract, Gate, Policy
+from endstop.core.stall import NEVER, Rule, Rules
+from endstop.errors import UsageError
+
+FILE = "endstop.toml"
+DEFAULT = "default"
+FLAGS = "command line"
+ATTEMPTS = 5
+"""Calls of one request to a provider, the first included."""
+LARGEST = 1 << 20
+"""Bytes of a settings file above which it is not read."""
+
+Protect = Literal["flag", "refuse", "restore"]
+Mode = Literal["plan", "ask", "auto", "yolo"]
+Confront = Literal["once", "always", "never"]
+Review = Literal["none", "human"]
+Humans = Literal["auto", "park", "deny"]
+Text = Annotated[str, Meta(min_length=1)]
+Natural = Annotated[int, Meta(ge=0)]
+Positive = Annotated[int, Meta(ge=1)]
+Seconds = Annotated[float, Meta(gt=0)]
+Amount = Annotated[float, Meta(ge=0)]
+Step = Positive | Literal["never"]
+
+
+class Table(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    """Root of what a settings file may hold. What is not set is not there."""
+
+
+class Permissions(Table, kw_only=True):
+    """``[permissions]``: what a goal may do. See docs/permissions.md for rules and modes."""
+
+    mode: Mode | UnsetType = UNSET
+    allow: list[Text] | UnsetType = UNSET
+    deny: list[Text] | UnsetType = UNSET
+    network: bool | UnsetType = UNSET
+    humans: Humans | UnsetType = UNSET
+
+
+class GateTable(Table, kw_only=True):
+    """``[[gate]]``: a command whose exit status 0 means it passes. ``timeout`` in seconds."""
+
+    run: Text
+    timeout: Seconds = 600.0
+    retries: Natural = 0
+    external: bool = False
+    paths: list[Text] = []
+
+
+class RuleTable(Table, kw_only=True):
+    """``[stall] repeat.notice = 3``: counts at which a rule notices, refuses, halts; or "never"."""
+
+    notice: Step | UnsetType = UNSET
+    refuse: Step | UnsetType = UNSET
+    halt: Step | UnsetType = UNSET
+
+
+class StallTable(Table, kw_only=True):
+    """``[stall]``: the stall rules, all together or one by one."""
+
+    on: bool | UnsetType = UNSET
+    refusals: Positive | UnsetType = UNSET
+    repeat: RuleTable | UnsetType = UNSET
+    failing: RuleTable | UnsetType = UNSET
+    same_failure: RuleTable | UnsetType = UNSET
+    same_answer: RuleTable | UnsetType = UNSET
+    poller: RuleTable | UnsetType = UNSET
+    denied: RuleTable | UnsetType = UNSET
+    unknown_tool: RuleTable | UnsetType = UNSET
+    malformed: RuleTable | UnsetType = UNSET
+    no_action: RuleTable | UnsetType = UNSET
+    no_progress: RuleTable | UnsetType = UNSET
+
+
+class PriceTable(Table, kw_only=True):
+    """USD per million tokens. A cache price that is not given is the input price."""
+
+    input: Amount
+    output: Amount
+    cache_read: Amount | UnsetType = UNSET
+    cache_write: Amount | UnsetType = UNSET
+
+
+class ProviderTable(Table, kw_only=True):
+    """``[providers.NAME]``. ``window`` and ``max_output`` in tokens."""
+
+    base_url: Text | UnsetType = UNSET
+    api_key_env: Text | UnsetType = UNSET
+    window: Positive | UnsetType = UNSET
+    max_output: Positive | UnsetType = UNSET
+    price: PriceTable | UnsetType = UNSET
+
+
+class Given(Table, kw_only=True):
+    """Everything one source may say."""
+
+    objective: Text | UnsetType = UNSET
+    model: Text | UnsetType = UNSET
+    judge: Text | UnsetType = UNSET
+    rubric: Text | UnsetType = UNSET
+    review: Review | UnsetType = UNSET
+    workspace: Text | UnsetType = UNSET
+    home: Text | UnsetType = UNSET
+    gate: list[GateTable] | UnsetType = UNSET
+    deliverables: list[Text] | UnsetType = UNSET
+    protect: Text | list[Text] | UnsetType = UNSET
+    confront: Confront | UnsetType = UNSET
+    baseline: bool | UnsetType = UNSET
+    accept_claimed: bool | UnsetType = UNSET
+    retry: Positive | UnsetType = UNSET
+    limits: dict[str, str | int | float] | UnsetType = UNSET
+    permissions: Permissions | UnsetType = UNSET
+    stall: StallTable | UnsetType = UNSET
+    providers: dict[str, ProviderTable] | UnsetType = UNSET
+
+
+TABLES: dict[str, type[Table]] = {
+    "": Given,
+    "permissions": Permissions,
+    "gate": GateTable,
+    "stall": StallTable,
+    "providers": ProviderTable,
+    "price": PriceTable,
+    **{name: RuleTable for name in Rules.__struct_fields__ if name not in ("on", "refusals")},
+}
+"""Which table stands behind a name, "" for the whole file."""
+
+VARIABLES: dict[str, str] = {
+    "ENDSTOP_HOME": "home",
+    "ENDSTOP_MODEL": "model",
+    "ENDSTOP_JUDGE": "judge",
+    "ENDSTOP_WORKSPACE": "workspace",
+    "ENDSTOP_PROTECT": "protect",
+    "ENDSTOP_CONFRONT": "confront",
+    "ENDSTOP_ACCEPT_CLAIMED": "accept_claimed",
+    "ENDSTOP_RETRY": "retry",
+    "ENDSTOP_LIMITS": "limits",
+    "ENDSTOP_MODE": "permissions.mode",
+    "ENDSTOP_NETWORK": "permissions.network",
+    "ENDSTOP_STALL": "stall.on",
+}
+"""Environment variables and the keys they set. ENDSTOP_LIMITS is a list: ``cost=2usd,turns=60``."""
+_NOT_OURS = {"ENDSTOP_CALL"}  # marks processes that a goal began
+
+
+class Environment(Mapping[str, str]):
+    """The environment as it was at the start. Its repr shows no value."""
+
+    def __init__(self, values: Mapping[str, str]) -> None:
+        self._values = dict(values)
+
+    def __getitem__(self, name: str) -> str:
+        return self._values[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._values)
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    def __repr__(self) -> str:
+        return f"Environment({len(self)} variables)"
+
+
+class Provider(msgspec.Struct, frozen=True, kw_only=True):
+    """What the user says of a provider; None where he says nothing. ``price`` in USD per million tokens."""
+
+    base_url: str | None = None
+    api_key_env: str | None = None
+    window: int | None = None
+    max_output: int | None = None
+    price: dict[str, float] | None = None
+
+
+class Settings(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything the user decided. ``limits`` are caps by axis (an axis that is not there is unlimited); ``explicit`` are
+    the axes the user gave a cap himself. ``files`` are those that were read."""
+
+    objective: str | None
+    model: str | None
+    workspace: Path
+    home: Path
+    contract: Contract
+    policy: Policy
+    limits: dict[str, float]
+    explicit: frozenset[str]
+    rules: Rules
+    retry: int
+    providers: dict[str, Provider]
+    environment: Environment
+    origin: dict[str, str]
+    files: tuple[Path, ...]
+
+    def provider(self, name: str) -> Provider:
+        """What is set for a provider; its ``NAME_BASE_URL`` in the environment beats the files.
+
+        Raises:
+            UsageError: the variable holds no usable address.
+        """
+        known = self.providers.get(name, Provider())
+        variable = f"{name.upper()}_BASE_URL"
+        url = self.environment.get(variable, "").strip()
+        if not url:
+            return known
+        _check_url(url, variable)
+        return msgspec.structs.replace(known, base_url=url)
+
+    def came(self, key: str) -> str:
+        """Where a value came from: a file, a variable, "command line" or "default"."""
+        return self.origin.get(key, DEFAULT)
+
+
+def load(
+    *,
+    cwd: Path,
+    environ: Mapping[str, str],
+    flags: Mapping[str, Any] | None = None,
+    goal: Path | None = None,
+) -> Settings:
+    """Read every source.
+
+    Args:
+        cwd: where relative paths of flags and environment begin, and the workspace unless another is named.
+        flags: what the command line says, in the shape of a settings file.
+        goal: a goal file.
+
+    Raises:
+        UsageError: a file, key, variable or value cannot be used; says which and what to write instead.
+    """
+    user = _user_file(environ)
+    said, asked = _variables(environ, cwd), _checked(dict(flags or {}), FLAGS, cwd)
+    sources: list[tuple[str, dict[str, Any]]] = []
+    if user.exists():
+        sources.append((str(user), read_file(user)))
+    named = _file(goal, "goal file") if goal else None
+    goal_says = read_file(named, foreign=True) if named else {}
+    start = asked.get("workspace") or said.get("workspace") or goal_says.get("workspace")
+    start = start or (sources[0][1].get("workspace") if sources else None) or str(cwd)
+    project = find_project(_folder(start))
+    if project is not None:
+        sources.append((str(project), read_project(project)))
+    if named:
+        sources.append((str(named), goal_says))
+    files = tuple(Path(where) for where, _ in sources)
+    merged: dict[str, Any] = {}
+    origin: dict[str, str] = {}
+    for where, found in sources:
+        _merge(merged, found, origin, where)
+    variables = {key: name for name, key in VARIABLES.items()}
+    _merge(merged, said, origin, "", variables)
+    _merge(merged, asked, origin, FLAGS)
+    return _settings(merged, origin, files, cwd, environ)
+
+
+def read_file(path: Path, *, foreign: bool = False) -> dict[str, Any]:
+    """What a settings or goal file says, checked, with its relative paths made absolute.
+
+    Args:
+        foreign: somebody else may have written it: it may not redirect keys or state.
+
+    Raises:
+        UsageError: it cannot be read, is no TOML, or holds what is not known.
+    """
+    where = str(path)
+    try:
+        if not path.is_file() or path.stat().st_size > LARGEST:
+            raise UsageError("is no settings file", where=where, hint="it must be a file of at most 1 MiB")
+        found = tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise UsageError(f"cannot be read: {error.strerror}", where=where, hint="repair or remove it") from None
+    except UnicodeDecodeError:
+        raise UsageError("is not UTF-8 text", where=where, hint="save it as UTF-8") from None
+    except (tomllib.TOMLDecodeError, RecursionError) as error:
+        raise UsageError(f"is not TOML: {error or 'nested too deeply'}", where=where, hint="see https://toml.io") from None
+    checked = _checked(found, where, path.parent)
+    if foreign:
+        _refuse_redirects(checked, where)
+    return checked
+
+
+def read_project(path: Path) -> dict[str, Any]:
+    """As ``read_file``, of a project's own settings: the workspace they name lies in the project.
+
+    Raises:
+        UsageError: as there.
+    """
+    said = read_file(path, foreign=True)
+    folder = Path(said.get("workspace", path.parent)).resolve()
+    if not folder.is_relative_to(path.parent.resolve()):
+        where = f"{path}: workspace"
+        raise UsageError("a project may not send the work elsewhere", where=where, hint="name a folder below it, or use -C")
+    return said
+
+
+def find_project(workspace: Path) -> Path | None:
+    """The project's settings file: in the workspace, or above it up to the git root; outside a repository only in it."""
+    upward = [workspace, *workspace.parents]
+    root = next((number for number, folder in enumerate(upward) if os.path.lexists(folder / ".git")), 0)
+    return next((folder / FILE for folder in upward[: root + 1] if os.path.lexists(folder / FILE)), None)
+
+
+# -------------------------------------------------------------------------------------------------------------- one source
+
+
+def _user_file(environ: Mapping[str, str]) -> Path:
+    return _xdg(environ, "XDG_CONFIG_HOME", ".config") / "endstop" / FILE
+
+
+def _xdg(environ: Mapping[str, str], variable: str, default: str) -> Path:
+    folder = environ.get(variable, "")
+    if os.path.isabs(folder):  # a relative one is to be ignored, says the XDG specification
+        return Path(folder)
+    return Path(environ.get("HOME") or os.path.expanduser("~"), default)
+
+
+def _file(path: Path, what: str) -> Path:
+    if not path.is_file():
+        raise UsageError(f"there is no such {what}", where=str(path), hint="an objective is text, not a name ending in .toml")
+    return path
+
+
+def _folder(path: str) -> Path:
+    folder = Path(path)
+    if not folder.is_dir():
+        raise UsageError("the workspace is no folder", where=path, hint="create it, or name another with -C")
+    return folder.resolve()
+
+
+def _variables(environ: Mapping[str, str], cwd: Path) -> dict[str, Any]:
+    """What the ENDSTOP_* variables say; an empty one says nothing."""
+    said: dict[str, Any] = {}
+    for name, raw in environ.items():
+        if not name.startswith("ENDSTOP_") or name in _NOT_OURS or not raw.strip():
+            continue
+        if name not in VARIABLES:
+            raise UsageError("no setting has this name", where=name, hint=_near(name, VARIABLES))
+        table, dot, key = VARIABLES[name].rpartition(".")
+        value: Any = _limit_list(raw) if name == "ENDSTOP_LIMITS" else raw.strip()
+        found = {table: {key: value}} if dot else {key: value}
+        for key, value in _checked(found, name, cwd, lax=True).items():
+            said[key] = said.get(key, {}) | value if isinstance(value, dict) else value
+    return said
+
+
+def _limit_list(text: str) -> dict[str, str]:
+    pairs = [part.partition("=") for part in text.split(",") if part.strip()]
+    return {name.strip(): value for name, _, value in pairs}
+
+
+def _checked(found: dict[str, Any], where: str, folder: Path, *, lax: bool = False) -> dict[str, Any]:
+    """One source as plain objects that hold only what it sets: types checked, limits as caps, paths absolute."""
+    try:
+        given = msgspec.convert(found, Given, strict=not lax)
+    except msgspec.ValidationError as error:
+        raise _complaint(str(error), where) from None
+    said: dict[str, Any] = msgspec.to_builtins(given)
+    if "limits" in said:
+        said["limits"] = {axis: _cap(axis, value, where) for axis, value in said["limits"].items()}
+    for name, provider in said.get("providers", {}).items():
+        if "base_url" in provider:
+            _check_url(provider["base_url"], f"{where}: providers.{name}.base_url")
+    for key in ("workspace", "home"):
+        if key in said:
+            said[key] = os.path.join(folder, os.path.expanduser(said[key]))
+    return said
+
+
+def _cap(axis: str, value: str | int | float, where: str) -> float | None:
+    if axis not in limits.AXES and not axis.startswith("tool:"):
+        named = "--limit" if where == FLAGS else f"{where}: limits"
+        raise UsageError(f"no limit is called '{axis}'", where=named, hint=_near(axis, [*limits.AXES, "tool:NAME"]))
+    try:
+        return limits.parse(f"{axis}={value}")[1]
+    except UsageError as error:
+        named = error.where if where == FLAGS else f"{where}: {error.where}"
+        raise UsageError(error.message, where=named, hint=error.hint) from None
+
+
+def _check_url(url: str, where: str) -> None:
+    try:
+        parts = urlsplit(url)
+        usable = parts.scheme in ("http", "https") and bool(parts.hostname)
+    except ValueError:
+        raise UsageError("is no address", where=where, hint="like https://host/v1") from None
+    if parts.username or parts.password:
+        raise UsageError("holds a user or password", where=where, hint="name a variable for the key: api_key_env")
+    if not usable:
+        raise UsageError(f"{url!r} is no http address", where=where, hint="like https://host/v1")
+
+
+def _refuse_redirects(said: dict[str, Any], where: str) -> None:
+    hint = f"set it in your own file, ~/.config/endstop/{FILE}, or in the environment"
+    if "home" in said:
+        raise UsageError("a project may not say where state lives", where=f"{where}: home", hint=hint)
+    for name, provider in said.get("providers", {}).items():
+        if "api_key_env" in provider:
+            raise UsageError(
+                "a project may not choose the key that is sent", where=f"{where}: providers.{name}.api_key_env", hint=hint
+            )
+        if "base_url" in provider and not _loopback(provider["base_url"]):
+            raise UsageError("a project may not say where a key is sent", where=f"{where}: providers.{name}.base_url", hint=hint)
+
+
+def _loopback(url: str) -> bool:
+    host = urlsplit(url).hostname or ""
+    try:
+        return host == "localhost" or ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+# ----------------------------------------------------------------------------------------------------------------- words
+
+_AT = re.compile(r" - at `(?:key in )?\$\.?([^`]*)`")
+_UNKNOWN = re.compile(r"unknown field `([^`]*)`")
+CHOICES: dict[str, tuple[str, ...]] = {
+    "mode": get_args(Mode),
+    "confront": get_args(Confront),
+    "review": get_args(Review),
+    "humans": get_args(Humans),
+}
+_HINTS = {
+    **{key: f"one of {', '.join(choices)}" for key, choices in CHOICES.items()},
+    **dict.fromkeys(Rule.__struct_fields__, 'a whole number from 1, or "never"'),
+    "limits": 'an amount: "2usd", 60 or "none"',
+    "bool": "write true or false",
+    "int": "write a whole number",
+    "float": "write a number",
+    "str": 'write text in quotes: "…"',
+    "array": 'write a list: ["…", "…"]',
+    "object": "write it as a table",
+}
+
+
+def _complaint(text: str, where: str) -> UsageError:
+    """A validator's complaint in words: file, key, what, remedy."""
+    at = _AT.search(text)
+    place = re.sub(r"\[(\d+)\]", lambda found: f" {int(found[1]) + 1}", at[1] if at else "").replace("[...]", ".NAME")
+    key = re.split(r"[ .]", re.sub(r" \d+$|\.NAME$", "", place))[-1]
+    unknown = _UNKNOWN.search(text)
+    if unknown:
+        table = TABLES.get(key, Given)
+        inside = f"{place}.{unknown[1]}" if place else unknown[1]
+        return UsageError("no setting has this name", where=f"{where}: {inside}", hint=_near(unknown[1], table.__struct_fields__))
+    said = (text[: at.start()] if at else text).replace("`", "")
+    wanted = re.match(r"Expected ([a-z]+)", said)
+    hint = _HINTS.get(key) or _HINTS.get(wanted[1] if wanted else "", "see docs/settings.md")
+    said = (
+        "unknown value"
+        if key in CHOICES
+        else said.replace("Object missing required field", "lacks").replace("Expected", "expected")
+    )
+    return UsageError(said, where=f"{where}: {place}" if place else where, hint=hint)
+
+
+def _near(name: str, known: Any) -> str:
+    near = get_close_matches(name, known, n=1, cutoff=0.5)
+    return f"did you mean {near[0]}?" if near else f"known are {', '.join(known)}"
+
+
+# ----------------------------------------------------------------------------------------------------------------- merging
+
+
+def _merge(
+    into: dict[str, Any],
+    said: Mapping[str, Any],
+    origin: dict[str, str],
+    where: str,
+    names: Mapping[str, str] | None = None,
+    path: str = "",
+) -> None:
+    """Put one source on top of the others, key by key."""
+    for key, value in said.items():
+        full = f"{path}{key}"
+        source = where or (names or {}).get(full) or (names or {}).get(path.rstrip("."), "")
+        if isinstance(value, dict):
+            _merge(into.setdefault(key, {}), value, origin, where, names, f"{full}.")
+            continue
+        if full in ("permissions.allow", "permissions.deny"):
+            value = list(dict.fromkeys([*into.get(key, ()), *value]))
+            source = f"{origin[full]}, {source}" if full in origin else source
+        into[key], origin[full] = value, source
+
+
+def _settings(
+    merged: dict[str, Any], origin: dict[str, str], files: tuple[Path, ...], cwd: Path, environ: Mapping[str, str]
+) -> Settings:
+    caps = {**limits.DEFAULTS, **merged.get("limits", {})}
+    home = merged.get("home") or _xdg(environ, "XDG_STATE_HOME", ".local/state") / "endstop"
+    permissions = merged.get("permissions", {})
+    return Settings(
+        objective=merged.get("objective"),
+        model=merged.get("model"),
+        workspace=_folder(merged.get("workspace") or str(cwd)),
+        home=Path(os.path.abspath(home)),
+        contract=_contract(merged),
+        policy=Policy(**permissions, accept_claimed=merged.get("accept_claimed", False)),
+        limits={axis: cap for axis, cap in caps.items() if cap is not None},
+        explicit=frozenset(axis for axis, cap in merged.get("limits", {}).items() if cap is not None),
+        rules=_rules(merged.get("stall", {})),
+        retry=merged.get("retry", ATTEMPTS),
+        providers={name: Provider(**table) for name, table in merged.get("providers", {}).items()},
+        environment=Environment(environ),
+        origin=origin,
+        files=files,
+    )
+
+
+def _contract(merged: dict[str, Any]) -> Contract:
+    gates = [Gate(gate_id=f"gate-{number}", **table) for number, table in enumerate(merged.get("gate", ()), 1)]
+    protect = merged.get("protect", "refuse")
+    words = [protect] if isinstance(protect, str) else protect
+    actions = [word for word in words if word in get_args(Protect)]
+    if len(actions) > 1:
+        raise UsageError(f"protect says {' and '.join(actions)}", where="protect", hint="name one of them, and paths")
+    return Contract(
+        gates=gates,
+        deliverables=merged.get("deliverables", []),
+        protect=actions[0] if actions else "refuse",  # type: ignore[arg-type]
+        inputs=[word for word in words if word not in actions],
+        rubric=merged.get("rubric"),
+        judge=merged.get("judge", "auto"),
+        review=merged.get("review", "none"),
+        confront=merged.get("confront", "once"),
+        baseline=merged.get("baseline", True),
+    )
+
+
+def _rules(table: dict[str, Any]) -> Rules:
+    """The stall rules with what is set on top of the defaults."""
+    rules = Rules()
+    changed: dict[str, Any] = {}
+    for name, value in table.items():
+        if isinstance(value, dict):
+            steps = {step: NEVER if count == "never" else count for step, count in value.items()}
+            rule: Rule = getattr(rules, name)
+            changed[name] = msgspec.structs.replace(rule, **steps)
+        else:
+            changed[name] = value
+    return msgspec.structs.replace(rules, **changed)
