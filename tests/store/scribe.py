@@ -1,8 +1,8 @@
 """Another process on the same store: ``python -m tests.store.scribe WHAT HOME SESSION [COUNT]``.
 
-    write     drives the session, appending for ever; prints each acknowledged sequence number
-    control   appends COUNT controls, prints the last sequence number
-    lease     waits for a line on stdin, tries to take the lease, prints its generation or "refused", waits for another line
+write     drives the session, appending for ever; prints each acknowledged sequence number
+control   appends COUNT controls, prints the last sequence number
+lease     waits for a line on stdin, tries to take the lease, prints its generation or "refused", waits for another line
 """
 
 from __future__ import annotations
@@ -12,9 +12,10 @@ import os
 import sys
 from pathlib import Path
 
+from tests.store.journals import Pen, control
+
 from endstop.errors import UsageError
 from endstop.store.open import Store, open_store
-from tests.store.journals import Pen, control
 
 
 def say(text: object) -> None:

@@ -8,12 +8,12 @@ import sqlite3
 from pathlib import Path
 
 import pytest
+from tests.store.journals import Pen, control, new, note, scribe
 
 from endstop.core.chain import link
 from endstop.errors import LeaseLost, StoreError, UsageError
 from endstop.store.journal import Draft
 from endstop.store.open import Store, open_store
-from tests.store.journals import Pen, control, new, note, scribe
 
 
 async def begun(store: Store, session_id: str) -> tuple[Pen, int]:
@@ -90,7 +90,7 @@ def test_bad_neighbours_harm_nobody(tmp_path: Path) -> None:
         async with open_store(tmp_path) as store:
             good, generation = await begun(store, "good")
             lost, old = await begun(store, "lost")
-            moved, held = await begun(store, "moved")
+            _, held = await begun(store, "moved")
             clash, holding = await begun(store, "clash")
             plant = sqlite3.connect(store.path)
             plant.execute("INSERT INTO events VALUES ('clash', 2, 'x', 'x')")

@@ -14,6 +14,7 @@ import os
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
 from typing import BinaryIO, Self, TypeVar
@@ -47,11 +48,14 @@ def open_store(home: Path, *, clock: Clock = time.time) -> Store:
     path = home / "endstop.db"
     _make(home, path)
     writing, reading = sqlite.connect(path, writer=True), sqlite.connect(path, writer=False)
-    try:
-        migrate(writing, path)
-        writer = Writer(writing, reading, path, home / "sessions")
-    except sqlite.FOREIGN as error:
-        raise sqlite.translate(error, path) from None
+    with ExitStack() as undo:
+        undo.callback(writing.dispose)
+        try:
+            migrate(writing, path)
+            writer = Writer(writing, reading, path, home / "sessions")
+        except sqlite.FOREIGN as error:
+            raise sqlite.translate(error, path) from None
+        undo.pop_all()
     return Store(writer, reading, path, clock)
 
 

@@ -68,6 +68,7 @@ class Writer:
         self.warnings: list[str] = []
         self._path = path
         self._reader = reader
+        self._engine = engine
         self._connection = engine.connect()
         self._driver = sqlite.raw(self._connection)
         self._journals = Journals(self._driver)
@@ -172,6 +173,7 @@ class Writer:
             self._dead = True
             self._refuse(group)
             self._connection.close()
+            self._engine.dispose()
 
     def _next(self) -> list[list[Append] | Call | None]:
         group = [self._queue.get(timeout=_POLL)]
