@@ -20,18 +20,17 @@ from endstop.checks.look import Folder
 from endstop.core import codec
 from endstop.core import events as ev
 from endstop.core.apply import replay
-from endstop.core.context import SYSTEM
-from endstop.core.goal import Kit, State
+from endstop.core.context import SYSTEM, measure_head
+from endstop.core.goal import Kit, State, open_calls
 from endstop.core.messages import Head
 from endstop.errors import StoreFull, UsageError
 from endstop.guards.permission import Permissions
 from endstop.guards.redaction import Redactor
-from endstop.host import git
+from endstop.host import git, spawn
 from endstop.host.paths import inside
 from endstop.host.sandbox import Sandbox, clean_environment, detect
 from endstop.models import names, prices
 from endstop.models.openai import OpenAIModel
-from endstop.models.openai_wire import head_bytes
 from endstop.models.scripted import ScriptedModel
 from endstop.ports import Clock, Emit, Model, Tool, Watch
 from endstop.runtime.control import control
@@ -47,7 +46,7 @@ from endstop.tools.files import ListFiles, ReadFile
 from endstop.tools.kernel import KERNEL_SPECS
 from endstop.tools.plan import Plan
 from endstop.tools.search import Search
-from endstop.tools.shell import Shell, kill_leftovers
+from endstop.tools.shell import Shell, mark_of
 
 VERSION = 1
 """Of the journal format."""
@@ -113,7 +112,13 @@ class System:
         session_id, salt = uuid7(), secrets.token_hex(16)
         about = await git.describe(root)
         new = NewSession(
-            id=session_id, kind="goal", created=self.clock(), workspace=str(root), salt=salt, objective=order.objective, model=order.model
+            id=session_id,
+            kind="goal",
+            created=self.clock(),
+            workspace=str(root),
+            salt=salt,
+            objective=order.objective,
+            model=order.model,
         )
         start = ev.SessionStart(
             session_id=session_id,
@@ -218,7 +223,7 @@ class System:
             judge=judge.name if judge else "",
             judge_independent=judge.independent if judge else True,
             max_output=min(model.max_output or 16_000, 1_000_000),
-            head_bytes=head_bytes(Head(SYSTEM, tuple(catalog.specs.values()))),
+            head_bytes=measure_head(Head(SYSTEM, tuple(catalog.specs.values()))),
         )
         session = await load(self.store, session_id, kit, clock=self.clock, redact=self.redact)
         try:
@@ -227,7 +232,7 @@ class System:
             await self.store.release(session.lease)
             raise
         kit.lock = f"{root}"
-        kill_leftovers(session.state)
+        _kill_leftovers(session.state)
         perform = Perform(
             model,
             catalog,
@@ -246,9 +251,7 @@ class Running:
     def __init__(self, session: Session, perform: Perform, description: dict[str, Any], kit: Kit) -> None:
         self.session, self.perform, self.description, self.kit = session, perform, description, kit
 
-    async def drive(
-        self, *, stay: bool, reachable: bool = False, emit: Emit | None = None, watch: Watch | None = None
-    ) -> State:
+    async def drive(self, *, stay: bool, reachable: bool = False, emit: Emit | None = None, watch: Watch | None = None) -> State:
         """Turn the wheel until the goal ends, pauses, or waits for somebody (``stay`` True: through that too).
 
         A full disk pauses it: nothing after the last committed event counts.
@@ -310,6 +313,13 @@ def _check_gates(contract: ev.Contract, root: Path, sandbox: Sandbox) -> None:
             raise UsageError(
                 f"the command {missing} is not found", where=f"gate {gate.run!r}", hint="install it, or correct the gate"
             )
+
+
+def _kill_leftovers(state: State) -> None:
+    """Commands that outlived a crashed holder: their effect is unknown, and they must not go on beside the new one."""
+    for call in open_calls(state):
+        if call.state == "started" and call.effect == "shell":
+            spawn.kill_marked(mark_of(call.key, call.request.tool_call_id))
 
 
 def _secrets(settings: Settings) -> list[str]:
@@ -374,5 +384,3 @@ def describe(
         "deliverables": list(contract.deliverables),
         "protect": contract.protect,
     }
-
-

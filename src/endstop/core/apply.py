@@ -260,9 +260,7 @@ def _tool_complete(state: State, entry: Entry, event: ev.ToolComplete) -> None:
     state.window.add(ToolText(event.tool_call_id, event.result.content))
     if ran and event.executed:
         state.evidence.tool_lines += 1
-    call.outcome = Memo(
-        entry.seq, event.success, event.result.content, event.hash, event.norm_hash, event.error, event.exit_code
-    )
+    call.outcome = Memo(entry.seq, event.success, event.result.content, event.hash, event.norm_hash, event.error, event.exit_code)
     if event.executed and not event.cached and call.effect in ("write", "idempotent"):
         state.memo[call.key] = call.outcome
     _count(state, entry, event, call)
@@ -524,28 +522,37 @@ def _goal_resumed(state: State, entry: Entry, event: ev.GoalResumed) -> None:
     if event.note:
         state.window.notes.append(event.note)
     if event.from_ == "waiting":
-        if goal.parked is not None and goal.parked.on in ("time", "condition") and goal.parked.ref and state.turn:
-            call = state.turn.calls.get(goal.parked.ref)
-            if call is not None:
-                call.result = event.cause
-        if goal.parked is not None and goal.parked.on == "verifier":
-            state.evidence.judge_broken = 0
-            for gate in state.evidence.gates.values():
-                gate.broken = 0
-        goal.parked = None
+        _unpark(state, goal, event.cause)
     elif event.from_ == "paused":
-        goal.pause = ""
-        state.crashes = 0
+        goal.pause, state.crashes = "", 0
     else:
-        goal.closing, goal.claim, goal.ended, goal.limit, goal.closed = None, None, None, None, False
-        state.stall = Stall(fingerprints=state.stall.fingerprints)
-        state.failures = 0
-        if state.turn is not None:
-            state.turn.handled = True
-        if not goal.started:
-            goal.started = True
-        if not state.round_open:
-            _open_round(state)
+        _reopen(state, goal)
+
+
+def _unpark(state: State, goal: Goal, cause: str) -> None:
+    parked, goal.parked = goal.parked, None
+    if parked is None:
+        return
+    if parked.on in ("time", "condition") and parked.ref and state.turn is not None:
+        call = state.turn.calls.get(parked.ref)
+        if call is not None:
+            call.result = cause
+    if parked.on == "verifier":
+        state.evidence.judge_broken = 0
+        for gate in state.evidence.gates.values():
+            gate.broken = 0
+
+
+def _reopen(state: State, goal: Goal) -> None:
+    """From an end: stall counters, recovery and closing turn start again, spend and baseline never."""
+    goal.closing = goal.claim = goal.ended = goal.limit = None
+    goal.closed, goal.started = False, True
+    state.stall = Stall(fingerprints=state.stall.fingerprints)
+    state.failures = 0
+    if state.turn is not None:
+        state.turn.handled = True
+    if not state.round_open:
+        _open_round(state)
 
 
 @on(ev.GoalPaused)
@@ -598,7 +605,9 @@ def _stall_halted(state: State, entry: Entry, event: ev.StallHalted) -> None:
 @on(ev.LimitWarned)
 def _limit_warned(state: State, entry: Entry, event: ev.LimitWarned) -> None:
     state.spend.warned.add(event.limit)
-    state.window.notes.append(f"[endstop] {event.spent / event.cap:.0%} of the limit {event.limit} is used. Finish what matters most.")
+    state.window.notes.append(
+        f"[endstop] {event.spent / event.cap:.0%} of the limit {event.limit} is used. Finish what matters most."
+    )
 
 
 @on(ev.LimitReached)

@@ -171,7 +171,11 @@ class _Batch:
             self._question(call, arguments, later)
             return True
         evidence = self.state.evidence
-        if evidence.world > evidence.looked and evidence.baseline and stall.near(self.state.stall, self.state.kit.rules, spec, ident):
+        if (
+            evidence.world > evidence.looked
+            and evidence.baseline
+            and stall.near(self.state.stall, self.state.kit.rules, spec, ident)
+        ):
             self.look = not (self.runs or self.events)
             return True
         known = self._known(call, spec, ident, arguments, again)
@@ -180,7 +184,9 @@ class _Batch:
             return False
         if any(run.name == spec.name and run.arguments == arguments for run in self.runs):
             return False  # waits for its twin, then shares its result
-        return self._permitted(call, spec, arguments, ident, key_of(self.state, spec.name, arguments, again, self.state.seq), call_id)
+        return self._permitted(
+            call, spec, arguments, ident, key_of(self.state, spec.name, arguments, again, self.state.seq), call_id
+        )
 
     def _wrong(self, call: Call, spec: ToolSpec | None, arguments: dict[str, Any]) -> Event | None:
         call_id, name = call.request.tool_call_id, call.request.name

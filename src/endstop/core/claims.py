@@ -12,7 +12,7 @@ from endstop.core.calls import complete
 from endstop.core.effects import AnyAct, AskJudge, Look, Record, RunGates
 from endstop.core.events import Event
 from endstop.core.goal import Claim, Goal, State
-from endstop.core.handoff import ending
+from endstop.core.handoff import EndedBy, ending
 from endstop.core.limits import (
     AXES,
     JUDGE_INPUT,
@@ -36,7 +36,8 @@ BYTES_PER_TOKEN = 3
 def check(state: State, now: float) -> AnyAct:
     """The next step of the check that runs."""
     goal, claim = state.goal, state.goal.claim if state.goal else None
-    assert goal is not None and claim is not None
+    assert goal is not None
+    assert claim is not None
     if claim.by == "report_blocked":
         return _blocked(state, goal, claim)
     full = verifications_full(state, goal)
@@ -94,7 +95,7 @@ def _confront_due(state: State, goal: Goal, claim: Claim) -> bool:
     if claim.by != "task_complete" or claim.recovering or goal.contract.confront == "never":
         return False
     confronted = state.evidence.confronted
-    if goal.contract.confront == "once" and confronted >= 0 or confronted == state.evidence.world:
+    if (goal.contract.confront == "once" and confronted >= 0) or confronted == state.evidence.world:
         return False
     return not isinstance(next_turn(state), Full)
 
@@ -134,9 +135,7 @@ def run_gates(state: State, gates: list[ev.Gate], purpose: ev.GatePurpose) -> Ru
     """Run these gates now."""
     seen = state.evidence
     started = tuple(
-        ev.GateStarted(
-            gate_id=gate.gate_id, purpose=purpose, command=gate.run, world=seen.world, fingerprint=seen.fingerprint
-        )
+        ev.GateStarted(gate_id=gate.gate_id, purpose=purpose, command=gate.run, world=seen.world, fingerprint=seen.fingerprint)
         for gate in gates
     )
     return RunGates(events=started, gates=tuple(gates), purpose=purpose)
@@ -197,9 +196,7 @@ def _gates(state: State, goal: Goal, claim: Claim, now: float) -> AnyAct | None:
 
 def _park(state: State, said: str, now: float) -> AnyAct:
     times = max(0, state.evidence.judge_broken, *(gate.broken for gate in state.evidence.gates.values())) - BROKEN
-    return Record(
-        events=(ev.GoalParked(on="verifier", until=now + BACKOFF[min(max(times, 0), len(BACKOFF) - 1)], said=said),)
-    )
+    return Record(events=(ev.GoalParked(on="verifier", until=now + BACKOFF[min(max(times, 0), len(BACKOFF) - 1)], said=said),))
 
 
 def _judge(state: State, goal: Goal, claim: Claim, now: float) -> AnyAct | None:
@@ -305,5 +302,9 @@ def _done(state: State, goal: Goal, claim: Claim, now: float) -> AnyAct:
     if state.turn is not None and not state.turn.ended:
         events.append(ev.TurnEnd(turn_id=state.turn.id, outcome="ok"))
     events.append(ev.SessionTaskComplete(summary=claim.summary, success=bool(by), outcome="completed"))
-    events.append(ending(state, now, "done", verified_by=by, ended_by="claim" if claim.call_id else claim.by))
+    events.append(ending(state, now, "done", verified_by=by, ended_by=_ended_by(claim)))
     return Record(events=tuple(events))
+
+
+def _ended_by(claim: Claim) -> EndedBy:
+    return claim.by if claim.by in ("answer", "readiness") else "claim"

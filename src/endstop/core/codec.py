@@ -1,11 +1,11 @@
 """Events to lines and back. A line is one event as UTF-8 JSON without a newline; its bytes are stored, hashed and served.
 
-    {"id":"<uuid7>","seq":17,"prev":"<64 hex>","timestamp":"2026-11-30T17:02:11.482Z","parentId":"<id of 16>","type":"…","data":{…}}
+{"id":"<uuid7>","seq":17,"prev":"<64 hex>","timestamp":"2026-11-30T17:02:11.482Z","parentId":"<id of 16>","type":"…","data":{…}}
 """
 
 from __future__ import annotations
 
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
@@ -119,7 +119,7 @@ def to_builtins(event: Event) -> Any:
 
 def stamp(time: float) -> str:
     """Epoch seconds as an RFC 3339 UTC text with milliseconds."""
-    return datetime.fromtimestamp(time, timezone.utc).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    return datetime.fromtimestamp(time, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def seconds(timestamp: str) -> float:

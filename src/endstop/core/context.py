@@ -13,7 +13,7 @@ import msgspec
 
 from endstop.core.events import Contract, GoalQueued
 from endstop.core.limits import show
-from endstop.core.messages import AssistantText, Message, ToolText, UserText
+from endstop.core.messages import AssistantText, Head, Message, ToolText, UserText
 
 OVERHEAD = 60
 """Bytes a message costs beside its text, in any dialect (role, ids, punctuation)."""
@@ -78,6 +78,12 @@ def measure(message: Message) -> int:
         case UserText(text=text) | ToolText(text=text):
             return len(text.encode(errors="replace")) + OVERHEAD
     raise TypeError(type(message).__name__)
+
+
+def measure_head(head: Head) -> int:
+    """Bytes of the constant start of every request, near enough for a reservation."""
+    tools = sum(OVERHEAD + len(t.name) + len(t.description) + len(msgspec.json.encode(t.parameters)) for t in head.tools)
+    return len(head.system.encode()) + OVERHEAD + tools
 
 
 SYSTEM = """\

@@ -100,9 +100,7 @@ def _lost(s: State) -> AnyAct | None:
             "The runtime ended while this ran. Whether it took effect is unknown, and it was not run again. "
             "Inspect what it may have done before you go on."
         )
-        return Record(
-            events=tuple(complete(c.request.tool_call_id, text, executed=True, code="effect_unknown") for c in unknown)
-        )
+        return Record(events=tuple(complete(c.request.tool_call_id, text, executed=True, code="effect_unknown") for c in unknown))
     if not started or s.phase != "working":
         return None
     runs = [
@@ -213,7 +211,11 @@ def _start(s: State, now: float) -> AnyAct | None:
         return None
     if s.evidence.baseline is None:
         return Look(purpose="baseline")
-    todo = [g for g in goal.contract.gates if goal.contract.baseline and not s.evidence.gates.get(g.gate_id, known.GateState()).baseline]
+    todo = [
+        g
+        for g in goal.contract.gates
+        if goal.contract.baseline and not s.evidence.gates.get(g.gate_id, known.GateState()).baseline
+    ]
     return run_gates(s, todo, "baseline") if todo else None
 
 
@@ -415,7 +417,9 @@ def _no_action(s: State, words: str) -> AnyAct:
             on_timeout="blocked",
         )
         return Record(events=(question, ev.GoalParked(on="question", ref=question.question_id, said=question.question)))
-    halt = Notice("no action", s.stall.silent, "round", [s.seq], f"no action: {s.stall.silent} rounds without a tool call: {said}")
+    halt = Notice(
+        "no action", s.stall.silent, "round", [s.seq], f"no action: {s.stall.silent} rounds without a tool call: {said}"
+    )
     return Record(events=(*_halted(s, halt), _stuck(halt, "blocked")))
 
 

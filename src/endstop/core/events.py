@@ -77,7 +77,7 @@ class Blob(msgspec.Struct, frozen=True, rename="camel"):
     tail: str
 
 
-class Failure(Part, kw_only=True):
+class Failure(Part, frozen=True, kw_only=True):
     """Why a call or turn failed: a code that rules read, and words for people and models."""
 
     code: str
@@ -87,7 +87,7 @@ class Failure(Part, kw_only=True):
 # ---------------------------------------------------------------------------------------------------------------- session
 
 
-class Context(Part, kw_only=True):
+class Context(Part, frozen=True, kw_only=True):
     """Where a session works."""
 
     cwd: str
@@ -96,7 +96,7 @@ class Context(Part, kw_only=True):
     head_commit: str | None = None
 
 
-class Parent(Part, kw_only=True):
+class Parent(Part, frozen=True, kw_only=True):
     """The session and call that began a child session."""
 
     session_id: str
@@ -104,7 +104,7 @@ class Parent(Part, kw_only=True):
 
 
 @event("session.start", "C")
-class SessionStart(Event, kw_only=True):
+class SessionStart(Event, frozen=True, kw_only=True):
     """First event of a journal."""
 
     session_id: str
@@ -119,7 +119,7 @@ class SessionStart(Event, kw_only=True):
 
 
 @event("session.resume", "F")
-class SessionResume(Event, kw_only=True):
+class SessionResume(Event, frozen=True, kw_only=True):
     """A holder took the session up. ``crashed``: the one before went without ``session.shutdown``; ``open`` lists the
     sequence numbers of starts without an end."""
 
@@ -131,14 +131,14 @@ class SessionResume(Event, kw_only=True):
 
 
 @event("session.shutdown", "F")
-class SessionShutdown(Event, kw_only=True):
+class SessionShutdown(Event, frozen=True, kw_only=True):
     """The holder let the session go in good order."""
 
     shutdown_type: str
 
 
 @event("session.error", "F")
-class SessionError(Event, kw_only=True):
+class SessionError(Event, frozen=True, kw_only=True):
     """Something failed that people should see. ``hint`` is the remedy."""
 
     error_type: str
@@ -148,7 +148,7 @@ class SessionError(Event, kw_only=True):
 
 
 @event("session.model_change", "K")
-class SessionModelChange(Event, kw_only=True):
+class SessionModelChange(Event, frozen=True, kw_only=True):
     """A named fallback takes over from the pinned model."""
 
     previous_model: str
@@ -156,7 +156,7 @@ class SessionModelChange(Event, kw_only=True):
     reason: str
 
 
-class PlanItem(Part, kw_only=True):
+class PlanItem(Part, frozen=True, kw_only=True):
     """One item of the agent's plan. An open item cannot vanish, only be dropped with a reason."""
 
     id: str
@@ -166,7 +166,7 @@ class PlanItem(Part, kw_only=True):
 
 
 @event("session.plan_changed", "F")
-class SessionPlanChanged(Event, kw_only=True):
+class SessionPlanChanged(Event, frozen=True, kw_only=True):
     """The agent's plan, whole, after ``operation``."""
 
     operation: str
@@ -174,14 +174,14 @@ class SessionPlanChanged(Event, kw_only=True):
 
 
 @event("session.compaction_start", "K")
-class SessionCompactionStart(Event, kw_only=True):
+class SessionCompactionStart(Event, frozen=True, kw_only=True):
     """The window is about to be made smaller."""
 
     trigger: Literal["threshold", "overflow", "manual"]
 
 
 @event("session.compaction_complete", "F")
-class SessionCompactionComplete(Event, kw_only=True):
+class SessionCompactionComplete(Event, frozen=True, kw_only=True):
     """What the compaction forgot, as ranges of sequence numbers, and the summary that stands for it."""
 
     success: bool
@@ -192,7 +192,7 @@ class SessionCompactionComplete(Event, kw_only=True):
 
 
 @event("session.task_complete", "K")
-class SessionTaskComplete(Event, kw_only=True):
+class SessionTaskComplete(Event, frozen=True, kw_only=True):
     """Stands right before ``goal.ended`` once per end in done or blocked. ``success`` means verified."""
 
     summary: str
@@ -201,12 +201,12 @@ class SessionTaskComplete(Event, kw_only=True):
 
 
 @event("session.idle", "E")
-class SessionIdle(Event, kw_only=True):
+class SessionIdle(Event, frozen=True, kw_only=True):
     """Nothing runs and nothing is queued."""
 
 
 @event("session.usage_info", "E")
-class SessionUsageInfo(Event, kw_only=True):
+class SessionUsageInfo(Event, frozen=True, kw_only=True):
     """How full the model's window is."""
 
     token_limit: int
@@ -215,7 +215,7 @@ class SessionUsageInfo(Event, kw_only=True):
 
 
 @event("abort", "C")
-class Abort(Event, kw_only=True):
+class Abort(Event, frozen=True, kw_only=True):
     """Ends the turn only: open calls are interrupted and the goal waits for the next human message."""
 
     reason: str
@@ -223,7 +223,7 @@ class Abort(Event, kw_only=True):
 
 
 @event("user.message", "C")
-class UserMessage(Event, kw_only=True):
+class UserMessage(Event, frozen=True, kw_only=True):
     """A message into the conversation. Only source user is a human; from system or process it is a decision (K)."""
 
     message_id: str
@@ -239,7 +239,7 @@ class UserMessage(Event, kw_only=True):
 
 
 @event("assistant.turn_start", "K")
-class TurnStart(Event, kw_only=True):
+class TurnStart(Event, frozen=True, kw_only=True):
     """A paid call of the agent's model begins. ``reserved`` holds the upper bound per axis that was set aside for it."""
 
     turn_id: int
@@ -250,7 +250,7 @@ class TurnStart(Event, kw_only=True):
 
 
 @event("assistant.message", "F")
-class AssistantMessage(Event, kw_only=True):
+class AssistantMessage(Event, frozen=True, kw_only=True):
     """What the model answered."""
 
     message_id: str
@@ -262,7 +262,7 @@ class AssistantMessage(Event, kw_only=True):
 
 
 @event("assistant.usage", "F")
-class AssistantUsage(Event, kw_only=True):
+class AssistantUsage(Event, frozen=True, kw_only=True):
     """Spend of one paid call of any kind. Input counts cached tokens, output counts reasoning; ``cost`` in USD where a
     price is known; ``estimated`` where the provider told nothing."""
 
@@ -280,7 +280,7 @@ class AssistantUsage(Event, kw_only=True):
 
 
 @event("assistant.message_delta", "E")
-class AssistantMessageDelta(Event, kw_only=True):
+class AssistantMessageDelta(Event, frozen=True, kw_only=True):
     """A piece of text while it arrives, for viewers."""
 
     message_id: str
@@ -288,7 +288,7 @@ class AssistantMessageDelta(Event, kw_only=True):
 
 
 @event("model.retried", "F")
-class ModelRetried(Event, kw_only=True):
+class ModelRetried(Event, frozen=True, kw_only=True):
     """A provider failure that may pass; the same request is sent again after ``wait_seconds``."""
 
     turn_id: int | None = None
@@ -298,7 +298,7 @@ class ModelRetried(Event, kw_only=True):
 
 
 @event("assistant.turn_end", "F")
-class TurnEnd(Event, kw_only=True):
+class TurnEnd(Event, frozen=True, kw_only=True):
     """The turn and its tools are over. ``error.code`` of a failed one is a ``ModelFault``; ``retry_at`` is when the
     provider said it would answer again (epoch seconds)."""
 
@@ -312,7 +312,7 @@ class TurnEnd(Event, kw_only=True):
 
 
 @event("tool.execution_start", "K")
-class ToolStart(Event, kw_only=True):
+class ToolStart(Event, frozen=True, kw_only=True):
     """A call runs now. ``before`` holds content hashes of what an edit will change (path: sha-256 or "absent")."""
 
     tool_call_id: str
@@ -324,7 +324,7 @@ class ToolStart(Event, kw_only=True):
     before: dict[str, str] | None = None
 
 
-class Result(Part, kw_only=True):
+class Result(Part, frozen=True, kw_only=True):
     """Text of a result as the model sees it; ``full`` is the blob that keeps all of it where the text was shortened."""
 
     content: str
@@ -332,7 +332,7 @@ class Result(Part, kw_only=True):
 
 
 @event("tool.execution_complete", "F")
-class ToolComplete(Event, kw_only=True):
+class ToolComplete(Event, frozen=True, kw_only=True):
     """The one result of a call. A fact after a start; without a start it is a decision: the call did not run.
 
     ``hash`` and ``norm_hash`` are of the result before any notice was added, raw and masked.
@@ -352,7 +352,7 @@ class ToolComplete(Event, kw_only=True):
 
 
 @event("tool.execution_partial_result", "E")
-class ToolPartial(Event, kw_only=True):
+class ToolPartial(Event, frozen=True, kw_only=True):
     """Output of a running tool, for viewers."""
 
     tool_call_id: str
@@ -360,7 +360,7 @@ class ToolPartial(Event, kw_only=True):
 
 
 @event("external_tool.requested", "F")
-class ExternalToolRequested(Event, kw_only=True):
+class ExternalToolRequested(Event, frozen=True, kw_only=True):
     """A call that a connected client has to run."""
 
     request_id: str
@@ -370,7 +370,7 @@ class ExternalToolRequested(Event, kw_only=True):
 
 
 @event("external_tool.completed", "C")
-class ExternalToolCompleted(Event, kw_only=True):
+class ExternalToolCompleted(Event, frozen=True, kw_only=True):
     """A connected client answered."""
 
     request_id: str
@@ -380,7 +380,7 @@ class ExternalToolCompleted(Event, kw_only=True):
 
 
 @event("permission.requested", "K")
-class PermissionRequested(Event, kw_only=True):
+class PermissionRequested(Event, frozen=True, kw_only=True):
     """A human is asked to allow one exact action. ``binding`` is the SHA-256 the grant is bound to."""
 
     request_id: str
@@ -392,14 +392,14 @@ class PermissionRequested(Event, kw_only=True):
     expires_at: float
 
 
-class Decision(Part, kw_only=True):
+class Decision(Part, frozen=True, kw_only=True):
     """A permission decision, in the Copilot vocabulary (approved, denied-interactively-by-user, …)."""
 
     kind: str
 
 
 @event("permission.completed", "C")
-class PermissionCompleted(Event, kw_only=True):
+class PermissionCompleted(Event, frozen=True, kw_only=True):
     """A human decided. ``stop``: refuse and end the turn."""
 
     request_id: str
@@ -413,28 +413,28 @@ class PermissionCompleted(Event, kw_only=True):
 
 
 @event("grant.used", "K")
-class GrantUsed(Event, kw_only=True):
+class GrantUsed(Event, frozen=True, kw_only=True):
     """The grant was consumed, in one append with the start it allowed."""
 
     request_id: str
 
 
 @event("grant.expired", "C")
-class GrantExpired(Event, kw_only=True):
+class GrantExpired(Event, frozen=True, kw_only=True):
     """Nobody decided in time."""
 
     request_id: str
 
 
 @event("grant.revoked", "C")
-class GrantRevoked(Event, kw_only=True):
+class GrantRevoked(Event, frozen=True, kw_only=True):
     """A standing or timed grant was taken back."""
 
     request_id: str
 
 
 @event("hook.start", "K")
-class HookStart(Event, kw_only=True):
+class HookStart(Event, frozen=True, kw_only=True):
     """A user's hook begins."""
 
     hook_invocation_id: str
@@ -443,7 +443,7 @@ class HookStart(Event, kw_only=True):
 
 
 @event("hook.end", "F")
-class HookEnd(Event, kw_only=True):
+class HookEnd(Event, frozen=True, kw_only=True):
     """A user's hook ended."""
 
     hook_invocation_id: str
@@ -458,7 +458,7 @@ class HookEnd(Event, kw_only=True):
 
 
 @event("question.asked", "K")
-class QuestionAsked(Event, kw_only=True):
+class QuestionAsked(Event, frozen=True, kw_only=True):
     """A human is asked for an answer. Without a tool call the answer opens a round."""
 
     question_id: str
@@ -471,7 +471,7 @@ class QuestionAsked(Event, kw_only=True):
 
 
 @event("question.answered", "C")
-class QuestionAnswered(Event, kw_only=True):
+class QuestionAnswered(Event, frozen=True, kw_only=True):
     """The answer of a human."""
 
     question_id: str
@@ -482,14 +482,14 @@ class QuestionAnswered(Event, kw_only=True):
 
 
 @event("question.expired", "K")
-class QuestionExpired(Event, kw_only=True):
+class QuestionExpired(Event, frozen=True, kw_only=True):
     """Nobody answered in time: typed as no answer, never as consent."""
 
     question_id: str
 
 
 @event("process.started", "F")
-class ProcessStarted(Event, kw_only=True):
+class ProcessStarted(Event, frozen=True, kw_only=True):
     """A background process lives."""
 
     process_id: str
@@ -502,7 +502,7 @@ class ProcessStarted(Event, kw_only=True):
 
 
 @event("process.exited", "C")
-class ProcessExited(Event, kw_only=True):
+class ProcessExited(Event, frozen=True, kw_only=True):
     """A background process ended."""
 
     process_id: str
@@ -512,7 +512,7 @@ class ProcessExited(Event, kw_only=True):
 
 
 @event("subagent.started", "K")
-class SubagentStarted(Event, kw_only=True):
+class SubagentStarted(Event, frozen=True, kw_only=True):
     """A child goal begins, with its share of the limits."""
 
     tool_call_id: str
@@ -522,7 +522,7 @@ class SubagentStarted(Event, kw_only=True):
 
 
 @event("subagent.completed", "F")
-class SubagentCompleted(Event, kw_only=True):
+class SubagentCompleted(Event, frozen=True, kw_only=True):
     """A child goal ended."""
 
     tool_call_id: str
@@ -535,7 +535,7 @@ class SubagentCompleted(Event, kw_only=True):
 
 
 @event("subagent.failed", "F")
-class SubagentFailed(Event, kw_only=True):
+class SubagentFailed(Event, frozen=True, kw_only=True):
     """A child goal could not be run."""
 
     tool_call_id: str
@@ -550,7 +550,7 @@ LookPurpose = Literal["baseline", "confront", "claim", "gate", "stall", "resume"
 
 
 @event("workspace.observed", "F")
-class WorkspaceObserved(Event, kw_only=True):
+class WorkspaceObserved(Event, frozen=True, kw_only=True):
     """What the workspace is now. ``paths`` are those that differ from the start, ``diff`` their bounded diff.
 
     ``deliverables`` maps each deliverable to "absent", "empty" or its SHA-256; ``protected`` lists verifier inputs whose
@@ -573,7 +573,7 @@ GatePurpose = Literal["baseline", "confront", "claim", "readiness"]
 
 
 @event("gate.started", "K")
-class GateStarted(Event, kw_only=True):
+class GateStarted(Event, frozen=True, kw_only=True):
     """A gate is about to run."""
 
     gate_id: str
@@ -584,7 +584,7 @@ class GateStarted(Event, kw_only=True):
 
 
 @event("gate.finished", "F")
-class GateFinished(Event, kw_only=True):
+class GateFinished(Event, frozen=True, kw_only=True):
     """What a gate said. ``fingerprint`` is the one after the run; ``stale`` if the workspace changed while it ran."""
 
     gate_id: str
@@ -603,7 +603,7 @@ class GateFinished(Event, kw_only=True):
 # ------------------------------------------------------------------------------------------------------------------- goal
 
 
-class Gate(Part, kw_only=True):
+class Gate(Part, frozen=True, kw_only=True):
     """A command of the user's whose exit status 0 means it passes. ``timeout`` in seconds."""
 
     gate_id: str
@@ -614,7 +614,7 @@ class Gate(Part, kw_only=True):
     paths: list[str] = msgspec.field(default_factory=list)
 
 
-class Contract(Part, kw_only=True):
+class Contract(Part, frozen=True, kw_only=True):
     """What "done" means for a goal."""
 
     gates: list[Gate] = msgspec.field(default_factory=list)
@@ -633,7 +633,7 @@ class Contract(Part, kw_only=True):
         return not (self.gates or self.deliverables or self.judge not in ("auto", "none"))
 
 
-class Policy(Part, kw_only=True):
+class Policy(Part, frozen=True, kw_only=True):
     """What the goal may do and what happens when a human is needed."""
 
     mode: Literal["plan", "ask", "auto", "yolo"] = "auto"
@@ -646,7 +646,7 @@ class Policy(Part, kw_only=True):
 
 
 @event("goal.queued", "C")
-class GoalQueued(Event, kw_only=True):
+class GoalQueued(Event, frozen=True, kw_only=True):
     """A goal is wanted. ``limits`` maps an axis to its cap, absent axes are unlimited."""
 
     goal_id: str
@@ -662,7 +662,7 @@ class GoalQueued(Event, kw_only=True):
 
 
 @event("goal.started", "K")
-class GoalStarted(Event, kw_only=True):
+class GoalStarted(Event, frozen=True, kw_only=True):
     """Lease and workspace lock are held; work begins."""
 
     goal_id: str
@@ -673,7 +673,7 @@ ClaimBy = Literal["task_complete", "report_blocked", "answer", "readiness"]
 
 
 @event("goal.claimed", "K")
-class GoalClaimed(Event, kw_only=True):
+class GoalClaimed(Event, frozen=True, kw_only=True):
     """Somebody says the goal is reached (or cannot be): a request, never an end."""
 
     by: ClaimBy
@@ -682,7 +682,7 @@ class GoalClaimed(Event, kw_only=True):
 
 
 @event("goal.confronted", "K")
-class GoalConfronted(Event, kw_only=True):
+class GoalConfronted(Event, frozen=True, kw_only=True):
     """The claim was answered with evidence read fresh."""
 
     tool_call_id: str | None = None
@@ -695,7 +695,7 @@ ReturnedWhy = Literal["deliverable", "protected", "hook", "gate", "judge", "revi
 
 
 @event("goal.returned", "K")
-class GoalReturned(Event, kw_only=True):
+class GoalReturned(Event, frozen=True, kw_only=True):
     """The claim did not hold; ``missing`` says what is. It stands in one append with the result of the claim's call, or
     with the nudge that opens the next round; a miss of readiness inside a round is silent."""
 
@@ -704,7 +704,7 @@ class GoalReturned(Event, kw_only=True):
     missing: list[str]
 
 
-class EvidenceRange(Part, kw_only=True):
+class EvidenceRange(Part, frozen=True, kw_only=True):
     """Which part of the journal the judge reads."""
 
     from_: int = msgspec.field(name="from")
@@ -715,7 +715,7 @@ class EvidenceRange(Part, kw_only=True):
 
 
 @event("goal.judging", "K")
-class GoalJudging(Event, kw_only=True):
+class GoalJudging(Event, frozen=True, kw_only=True):
     """The judge is asked. A paid call."""
 
     attempt: int
@@ -726,7 +726,7 @@ class GoalJudging(Event, kw_only=True):
 
 
 @event("goal.judged", "F")
-class GoalJudged(Event, kw_only=True):
+class GoalJudged(Event, frozen=True, kw_only=True):
     """What the judge answered. ``because`` are sequence numbers of tool, gate or diff events."""
 
     result: Literal["verdict", "unreadable", "unreachable", "declined"]
@@ -741,7 +741,7 @@ ParkedOn = Literal["question", "grant", "process", "child", "time", "condition",
 
 
 @event("goal.parked", "K")
-class GoalParked(Event, kw_only=True):
+class GoalParked(Event, frozen=True, kw_only=True):
     """The goal waits without burning turns. ``until`` in epoch seconds; ``said`` is for people."""
 
     on: ParkedOn
@@ -751,7 +751,7 @@ class GoalParked(Event, kw_only=True):
 
 
 @event("goal.resumed", "K")
-class GoalResumed(Event, kw_only=True):
+class GoalResumed(Event, frozen=True, kw_only=True):
     """The goal goes on. From capped, stuck, blocked, failed or cancelled only a person may do this (then it is a C)."""
 
     from_: Phase = msgspec.field(name="from")
@@ -763,7 +763,7 @@ class GoalResumed(Event, kw_only=True):
 
 
 @event("goal.paused", "K")
-class GoalPaused(Event, kw_only=True):
+class GoalPaused(Event, frozen=True, kw_only=True):
     """Nothing runs until somebody resumes (for interrupt: until the next human message). By a user it is a C."""
 
     reason: Literal["user", "interrupt", "shutdown", "crash_loop", "disk"]
@@ -772,7 +772,7 @@ class GoalPaused(Event, kw_only=True):
 
 
 @event("goal.closing", "K")
-class GoalClosing(Event, kw_only=True):
+class GoalClosing(Event, frozen=True, kw_only=True):
     """The goal will end as ``target``; what is open is settled first. Target cancelled comes from a person (C)."""
 
     target: Target
@@ -783,7 +783,7 @@ class GoalClosing(Event, kw_only=True):
 
 
 @event("goal.ended", "K")
-class GoalEnded(Event, kw_only=True):
+class GoalEnded(Event, frozen=True, kw_only=True):
     """The end, what proves it, what is missing, and the report for whoever goes on."""
 
     phase: Phase
@@ -798,7 +798,7 @@ class GoalEnded(Event, kw_only=True):
 
 
 @event("stall.noticed", "K")
-class StallNoticed(Event, kw_only=True):
+class StallNoticed(Event, frozen=True, kw_only=True):
     """A rule noticed repetition; ``text`` is added to the result the model reads."""
 
     rule: str
@@ -811,7 +811,7 @@ class StallNoticed(Event, kw_only=True):
 
 
 @event("stall.blocked", "K")
-class StallBlocked(Event, kw_only=True):
+class StallBlocked(Event, frozen=True, kw_only=True):
     """A rule refused a call."""
 
     rule: str
@@ -824,7 +824,7 @@ class StallBlocked(Event, kw_only=True):
 
 
 @event("stall.halted", "K")
-class StallHalted(Event, kw_only=True):
+class StallHalted(Event, frozen=True, kw_only=True):
     """A rule wants the goal to stop: one recovery turn, else closing(stuck)."""
 
     rule: str
@@ -836,7 +836,7 @@ class StallHalted(Event, kw_only=True):
 
 
 @event("limit.warned", "K")
-class LimitWarned(Event, kw_only=True):
+class LimitWarned(Event, frozen=True, kw_only=True):
     """80 % of a limit are used."""
 
     limit: str
@@ -847,7 +847,7 @@ class LimitWarned(Event, kw_only=True):
 
 
 @event("limit.reached", "K")
-class LimitReached(Event, kw_only=True):
+class LimitReached(Event, frozen=True, kw_only=True):
     """What comes next does not fit into a limit any more."""
 
     limit: str
@@ -858,7 +858,7 @@ class LimitReached(Event, kw_only=True):
 
 
 @event("checkpoint.signed", "F")
-class CheckpointSigned(Event, kw_only=True):
+class CheckpointSigned(Event, frozen=True, kw_only=True):
     """A signature over the head at ``up_to``."""
 
     up_to: int
@@ -868,7 +868,7 @@ class CheckpointSigned(Event, kw_only=True):
 
 
 @event("gap.noted", "F")
-class GapNoted(Event, kw_only=True):
+class GapNoted(Event, frozen=True, kw_only=True):
     """Something is missing from the record and stays missing (ingest and import only)."""
 
     from_: int = msgspec.field(name="from")
@@ -876,7 +876,7 @@ class GapNoted(Event, kw_only=True):
     reason: str
 
 
-class Unknown(Event, kw_only=True):
+class Unknown(Event, frozen=True, kw_only=True):
     """An event of a type this version does not know, kept as it is."""
 
     type: str

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import msgspec
 
-from endstop.core.events import Contract, Gate, GateFinished, GoalJudged, WorkspaceObserved
+from endstop.core.events import Contract, Gate, GateFinished, GoalJudged, ReturnedWhy, WorkspaceObserved
 
 
 class GateState(msgspec.Struct):
@@ -32,7 +32,7 @@ class GateState(msgspec.Struct):
 class Returned(msgspec.Struct, frozen=True):
     """The last return, to answer the same claim in the same world again."""
 
-    why: str
+    why: ReturnedWhy
     missing: list[str]
     world: int
     fingerprint: str
@@ -88,7 +88,12 @@ def finished(state: GateState, event: GateFinished, seq: int, world: int) -> boo
     """Take in a gate's result; True if it is progress: a failing gate passes, or fails in fewer tests."""
     better = state.outcome == "fail" and (
         event.outcome == "pass"
-        or (event.outcome == "fail" and bool(event.failing) and bool(state.failing) and len(event.failing or ()) < len(state.failing or ()))
+        or (
+            event.outcome == "fail"
+            and bool(event.failing)
+            and bool(state.failing)
+            and len(event.failing or ()) < len(state.failing or ())
+        )
     )
     state.outcome, state.output, state.exit_code = event.outcome, event.output, event.exit_code
     state.failing, state.collected, state.retries = event.failing, event.collected, event.retries
@@ -174,7 +179,10 @@ def confrontation(evidence: Evidence, contract: Contract, open_items: list[str],
         if state is not None:
             parts.append(gate_report(gate, state))
     if contract.deliverables and look is not None:
-        parts.append("Deliverables:\n" + "\n".join(f"- {path}: {look.deliverables.get(path, 'absent')[:12]}" for path in contract.deliverables))
+        parts.append(
+            "Deliverables:\n"
+            + "\n".join(f"- {path}: {look.deliverables.get(path, 'absent')[:12]}" for path in contract.deliverables)
+        )
     if look is not None and (look.named or look.protected):
         listed = "\n".join(f"- {path}" for path in dict.fromkeys([*look.named, *look.protected]))
         parts.append(f"Changed files that the verification relies on:\n{listed}")

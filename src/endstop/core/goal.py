@@ -158,7 +158,7 @@ class Process(msgspec.Struct):
 class Claim(msgspec.Struct):
     """The claim under check."""
 
-    by: str
+    by: ev.ClaimBy
     call_id: str | None
     summary: str
     seq: int

@@ -19,16 +19,14 @@ ENDED_BY: dict[str, EndedBy] = {
 }
 NEXT = {
     "capped": "raise the limit and resume: endstop resume ID -l {limit}=MORE",
-    "stuck": "read the pattern (endstop show ID --stall), then resume with a hint: endstop resume ID --note \"…\"",
-    "blocked": "give what is needed, then: endstop resume ID --note \"…\"",
+    "stuck": 'read the pattern (endstop show ID --stall), then resume with a hint: endstop resume ID --note "…"',
+    "blocked": 'give what is needed, then: endstop resume ID --note "…"',
     "failed": "repair the cause named above, then: endstop resume ID",
     "cancelled": "to go on: endstop resume ID",
 }
 
 
-def ending(
-    state: State, now: float, phase: Phase, *, verified_by: list[str], ended_by: EndedBy | None = None
-) -> GoalEnded:
+def ending(state: State, now: float, phase: Phase, *, verified_by: list[str], ended_by: EndedBy | None = None) -> GoalEnded:
     """The event that ends the goal, with its handoff."""
     missing = [] if phase == "done" else open_items(state)
     return GoalEnded(
@@ -50,7 +48,9 @@ def open_items(state: State) -> list[str]:
     else:
         missing = known.absent(seen, goal.contract) + known.tampered(seen, goal.contract) + known.red_gates(seen, goal.contract)
         if seen.returned is not None:
-            missing += [item for item in seen.returned.missing if item not in missing and seen.returned.why in ("judge", "impossible")]
+            missing += [
+                item for item in seen.returned.missing if item not in missing and seen.returned.why in ("judge", "impossible")
+            ]
     if goal.closing is not None and goal.closing.detail.get("missing"):
         missing.append(str(goal.closing.detail["missing"]))
     return missing + [f"plan: {item.text}" for item in state.plan if item.status == "open"]
@@ -122,7 +122,8 @@ CLOSING_SYSTEM = (
 def closing_prompt(state: State) -> str:
     """The closing turn's only message, built from state and bounded to about 8 k tokens."""
     goal = state.goal
-    assert goal is not None and goal.closing is not None
+    assert goal is not None
+    assert goal.closing is not None
     spend = state.spend
     parts = [
         f"Objective: {goal.queued.objective[:4000]}",

@@ -230,8 +230,8 @@ _REFUSED = {
     "know, do something different, or report what blocks you.",
     "failing": "Refused: this is call {n} with the same arguments, and it keeps failing. It was not run. Find out why it fails, "
     "change something first, or report what blocks you.",
-    "same failure": "Refused: {n} different calls of this tool came to the same failure. It was not run. Another variant will not "
-    "help; find the cause or report what blocks you.",
+    "same failure": "Refused: {n} different calls of this tool came to the same failure. It was not run. Another variant will "
+    "not help; find the cause or report what blocks you.",
     "same answer": "Refused: {n} different calls of this tool brought the same answer. It was not run. Take the answer as it is.",
 }
 _NOTICED = {
@@ -391,12 +391,12 @@ def count_refused(stall: Stall, rules: Rules, seen: Seen, rule: str) -> None:
             _halt(stall, rule, tally, seen.ident)
         return
     table, at = (stall.failures, stall.failing_as) if rule == "same failure" else (stall.answers, stall.answering)
-    tally = _now(table, at, seen.tool)
-    if tally is None:
+    same = _now(table, at, seen.tool)
+    if same is None:
         return
-    tally.add(seen.seq)
-    if tally.count >= (rules.same_failure.halt if rule == "same failure" else rules.same_answer.halt):
-        _halt(stall, rule, tally, seen.tool)
+    same.add(seen.seq)
+    if same.count >= (rules.same_failure.halt if rule == "same failure" else rules.same_answer.halt):
+        _halt(stall, rule, same, seen.tool)
 
 
 def count_wrong(stall: Stall, rules: Rules, seen: Seen, unknown: bool) -> None:

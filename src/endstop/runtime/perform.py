@@ -7,6 +7,7 @@ interrupt it; pause interrupts everything but a tool, which may end. Whatever ha
 from __future__ import annotations
 
 import asyncio
+import random
 from collections.abc import Awaitable, Callable, Coroutine
 from pathlib import Path
 from time import perf_counter
@@ -59,7 +60,7 @@ class Perform:
         *,
         watch: Watch | None = None,
         attempts: int = 5,
-        jitter: Callable[[], float] | None = None,
+        jitter: Callable[[], float] = random.random,
     ) -> None:
         self.model, self.tools, self.workspace, self.gates, self.judge = model, tools, workspace, gates, judge
         self.watch, self.attempts, self.jitter = watch, attempts, jitter
@@ -183,9 +184,10 @@ class Perform:
             self._chat = chat = self._chat or self.model.open(Head(SYSTEM, tuple(state.kit.tools.values())))
 
         def on_retry(attempt: int, error: ModelError, wait: float) -> None:
-            session.record(ev.ModelRetried(turn_id=act.turn_id, attempt=attempt, error_type=error.kind, wait_seconds=round(wait, 3)))
+            session.record(
+                ev.ModelRetried(turn_id=act.turn_id, attempt=attempt, error_type=error.kind, wait_seconds=round(wait, 3))
+            )
 
-        more = {} if self.jitter is None else {"jitter": self.jitter}
         return await retry.ask(
             chat,
             messages,
@@ -197,7 +199,7 @@ class Perform:
             deadline=_deadline(state, session.clock()),
             attempts=self.attempts,
             on_retry=on_retry,
-            **more,
+            jitter=self.jitter,
         )
 
     def _answered(self, session: Session, act: CallModel, answer: Answer) -> list[ev.Event]:
@@ -219,7 +221,13 @@ class Perform:
         return events
 
     def _usage(
-        self, initiator: str, turn_id: int | None, usage: Usage | None, reserved: dict[str, float], attempt: int, model: Model | None = None
+        self,
+        initiator: str,
+        turn_id: int | None,
+        usage: Usage | None,
+        reserved: dict[str, float],
+        attempt: int,
+        model: Model | None = None,
     ) -> ev.AssistantUsage:
         """Spend of one paid call; without a report its whole reservation, marked as estimated."""
         asked = model or self.model
@@ -284,7 +292,7 @@ class Perform:
         except ToolError as error:
             text = f"{error.message} ({error.hint})" if error.hint else error.message
             return Outcome(success=False, content=text, error=ev.Failure(code=error.code, message=text))
-        except Exception as error:  # a tool is foreign code: whatever it raises is its result
+        except Exception as error:  # noqa: BLE001  a tool is foreign code: whatever it raises is its result
             text = f"{type(error).__name__}: {error}"
             return Outcome(success=False, content=text, error=ev.Failure(code="failed", message=text))
 
@@ -346,7 +354,8 @@ class Perform:
 
     async def _ask_judge(self, session: Session, act: AskJudge) -> None:
         goal, judge = session.state.goal, self.judge
-        assert goal is not None and judge is not None
+        assert goal is not None
+        assert judge is not None
         await session.commit(durable=False)
         entries = await session.store.entries(session.session_id, after=act.since - 1)
         reserved = session.state.spend.reserved

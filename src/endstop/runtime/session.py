@@ -13,7 +13,6 @@ from collections.abc import Iterable, Sequence
 from time import time_ns
 from typing import Any, Protocol
 
-
 from endstop.core import chain, codec
 from endstop.core.apply import apply, replay
 from endstop.core.codec import Entry
@@ -242,9 +241,7 @@ def open_starts(state: State) -> list[int]:
     return found
 
 
-async def load(
-    store: Store, session_id: str, kit: Kit, *, clock: Clock, redact: Redact
-) -> Session:
+async def load(store: Store, session_id: str, kit: Kit, *, clock: Clock, redact: Redact) -> Session:
     """Take the lease of a session and bring its state up to its head.
 
     Raises:
@@ -259,5 +256,3 @@ async def load(
     if not fresh or lease.crashed:
         await session.resume(lease.crashed, open_starts(state))
     return session
-
-
