@@ -38,6 +38,8 @@ _BASE = [
 _ROOT_MAY = ("CAP_CHOWN", "CAP_DAC_OVERRIDE", "CAP_FOWNER", "CAP_FSETID", "CAP_SETGID", "CAP_SETUID")
 """What root keeps, so that it can work in a folder that is not its own: nothing that reaches past the mounts."""
 
+_MACHINE = ("/proc/sys", "/proc/sysrq-trigger", "/proc/irq", "/proc/bus", "/proc/fs", "/proc/acpi", "/proc/scsi")
+"""Settings of the whole machine, which a root without any privilege may still write."""
 _EMPTY = ("/tmp", "/var/tmp", "/run", "/var/run", "/root", "/home")
 _PRIVATE = (
     *(".ssh", ".gnupg", ".aws", ".azure", ".config", ".docker", ".kube", ".netrc", ".git-credentials", ".password-store"),
@@ -135,8 +137,10 @@ def _mounts(shown: Sequence[Path], hidden: Iterable[Path], network: bool) -> _Mo
     private = {(home / name).resolve() for home in homes.values() for name in _PRIVATE}
     open_secrets = {path for path in private if _inside(path, (*shown, *tools)) or not _inside(path, empty)}
     mounts: _Mounts = {path: ["--tmpfs", str(path)] for path in empty}
-    mounts |= {link: ["--symlink", str(home), str(link)] for link, home in homes.items() if _inside(link, empty - {home})}
+    links = {link: home for link, home in homes.items() if link != home and _inside(link, empty)}
+    mounts |= {link: ["--symlink", str(home), str(link)] for link, home in links.items()}
     mounts |= {Path("/dev"): ["--dev", "/dev"], Path("/proc"): ["--proc", "/proc"]}
+    mounts |= {Path(path): ["--ro-bind-try", path, path] for path in _MACHINE}
     mounts |= {path: ["--ro-bind", str(path), str(path)] for path in tools}
     mounts |= {path: ["--bind", str(path), str(path)] for path in shown}
     mounts |= {path: _nothing(path) for path in (*open_secrets, *hidden) if path.exists()}
@@ -187,12 +191,16 @@ def _git_directory(workspace: Path) -> list[Path]:
     """The git directory of a worktree or submodule, which lies elsewhere.
 
     ``.git`` is then a file that the agent could have written to name any folder. So the folder must name the workspace in
-    turn, at a place that only git writes: ``worktrees/NAME/gitdir``, or ``core.worktree`` of a submodule.
+    turn, at a place that only git writes and that no agent working here can: ``worktrees/NAME/gitdir``, or
+    ``core.worktree`` of a submodule.
     """
     link = workspace / ".git"
     git = _real(workspace / _text(link).removeprefix("gitdir:").strip())
-    if git.parent.name == "worktrees" and _real(git / _text(git / "gitdir").strip()) == link:
-        return [git.parent.parent]
+    if _inside(git, [workspace]):
+        return []
+    around = git.parent.parent
+    if git.parent.name == "worktrees" and (around / "HEAD").is_file() and (around / "objects").is_dir():
+        return [around] if _real(git / _text(git / "gitdir").strip()) == link else []
     back = re.search(r"^\s*worktree\s*=\s*(.+?)\s*$", _text(git / "config"), re.MULTILINE)
     return [git] if back and _real(git / back[1]) == workspace else []
 

@@ -35,7 +35,7 @@ _MEMORY = 256 * 1024  # bytes of output held in memory; what is beyond goes to a
 _CHUNK = 64 * 1024
 _LINGER = 0.5  # seconds the pipe may stay open after the command itself has ended
 _GRACE = 1.0  # seconds between asking to stop and killing
-_ROUNDS = 50  # of killing what is still found; a fork bomb needs several, a process stuck in the kernel outlasts them
+_PATIENCE = 3.0  # seconds of killing what is still found; a process stuck in the kernel outlasts them
 
 
 class Ended(msgspec.Struct, kw_only=True, frozen=True):
@@ -283,7 +283,7 @@ def _whole_end(data: bytes) -> bytes:
 
 def _whole_start(data: bytes) -> bytes:
     """Without the rest of a character that is cut at the start."""
-    start = next((i for i, byte in enumerate(data[:3]) if byte & 0xC0 != 0x80), 0)
+    start = next((i for i, byte in enumerate(data[:4]) if byte & 0xC0 != 0x80), 0)
     return data[start:]
 
 
@@ -311,10 +311,8 @@ async def _ask_to_stop(root: int, word: str) -> None:
 def _kill(root: int | None, word: str) -> int:
     """SIGKILL to everything of the call until nothing is found; returns how many processes."""
     killed: set[int] = set()
-    for _ in range(_ROUNDS):
-        found = _tree(root, word)
-        if not found:
-            break
+    deadline = time.monotonic() + _PATIENCE
+    while (found := _tree(root, word)) and time.monotonic() < deadline:
         _signal(found, signal.SIGKILL)
         killed |= found
         time.sleep(0.004)
