@@ -61,7 +61,11 @@ CHANGES: dict[str, Change] = {
     "gone": lambda root: (root / "src/b.py").unlink(),
     "renamed": lambda root: (root / "src/b.py").rename(root / "src/d.py"),
     "link": lambda root: (root / "link").symlink_to("src/a.py"),
-    "file to folder": lambda root: ((root / "src/b.py").unlink(), (root / "src/b.py").mkdir(), (root / "src/b.py/x").write_text("")),
+    "file to folder": lambda root: (
+        (root / "src/b.py").unlink(),
+        (root / "src/b.py").mkdir(),
+        (root / "src/b.py/x").write_text(""),
+    ),
     "name that is no UTF-8": lambda root: (root / os.fsdecode(b"\xff\n'\".txt")).write_text("odd"),
 }
 

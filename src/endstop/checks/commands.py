@@ -12,6 +12,11 @@ from typing import NamedTuple
 
 _OPERATOR = re.compile(r"&&|\|\||;;|\|&|&>>|&>|>>|>&|>\||<<<|<<|<&|<>|[;&|<>()\n]")
 _LISTS = (";", "&", "\n", "&&", "||", "|", "|&", "(", ")", ";;")
+_SIGNS = ";&|<>()\n"
+# Signs inside quotes are no operators: they stand aside while the text is split.
+_HIDE = {ord(sign): 0xE000 + number for number, sign in enumerate(_SIGNS)}
+_SHOW = {0xE000 + number: sign for number, sign in enumerate(_SIGNS)}
+_QUOTED_OR_COMMENT = re.compile(r"""("(?:\\.|[^"\\])*"|'[^']*'|\\.)|(?:^|(?<=[\s;&|()]))#[^\n]*""", re.DOTALL)
 _ASSIGNMENT = re.compile(r"[A-Za-z_]\w*=")
 _SHELLS = ("bash", "sh", "dash", "zsh")
 _COMPOUND = ("if", "for", "while", "until", "case", "function", "select", "[[")
@@ -37,18 +42,16 @@ def tokens(command: str) -> list[Word]:
     Raises:
         Unreadable: a quote does not close.
     """
-    lexer = shlex.shlex(command.replace("\\\n", " "), posix=True, punctuation_chars=";&|<>()\n")
-    lexer.whitespace, lexer.commenters = " \t\r", ""
+    text = _QUOTED_OR_COMMENT.sub(lambda found: found[1].translate(_HIDE) if found[1] else "", command.replace("\\\n", " "))
+    lexer = shlex.shlex(text, posix=True, punctuation_chars=_SIGNS)
+    lexer.whitespace, lexer.commenters, lexer.whitespace_split = " \t\r", "", True
     found: list[Word] = []
-    comment = False
     try:
-        for text in lexer:
-            operators = _OPERATOR.findall(text) if text and _OPERATOR.sub("", text) == "" else []
-            if comment and "\n" not in operators:
-                continue
-            comment = not operators and text.startswith("#")
-            if not comment:
-                found += [Word(each, operator=True) for each in operators] or [Word(text)]
+        for token in lexer:
+            if token and token[0] in _SIGNS:
+                found += [Word(each, operator=True) for each in _OPERATOR.findall(token)]
+            else:
+                found.append(Word(token.translate(_SHOW)))
     except ValueError as error:
         raise Unreadable(str(error).lower()) from None
     return list(_without_redirections(found))

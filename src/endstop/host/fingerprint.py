@@ -117,11 +117,13 @@ class Scanner:
         self._seen_repo: Repo | None = None
 
     def scan(self, extra: Iterable[str] = ()) -> Scan:
-        """What is there now; ``extra`` are relative paths that count also where ignore rules leave them out."""
+        """What is there now; ``extra`` are relative paths that count, if they are there, whatever ignore rules say."""
         head, paths, shadow = self._changed()
-        wanted = {*paths, *extra}
-        seen = {path: self.hashes.seen(path) for path in wanted}
-        self.hashes.keep(wanted)
+        seen = {path: self.hashes.seen(path) for path in paths}
+        for path in extra:
+            if path not in seen and (found := self.hashes.seen(path)) != ABSENT:
+                seen[path] = found
+        self.hashes.keep(seen.keys())
         return Scan(head, seen, shadow)
 
     def _changed(self) -> tuple[str, Iterable[str], Shadow | None]:

@@ -23,7 +23,7 @@ import msgspec
 from endstop.errors import EndstopError
 from endstop.host.paths import CACHES, open_beneath
 
-TIMEOUT = 120.0
+TIMEOUT = 60.0
 """Seconds a git command may take; a FIFO planted as an ignore file would else block it for ever."""
 
 LINK = "120000"
@@ -197,7 +197,8 @@ class Shadow:
         (self._home / "info" / "attributes").write_text(_ATTRIBUTES)
         exclude = self._home / "info" / "exclude"
         if not exclude.exists():  # once: what the agent adds to the repository's own later hides nothing
-            exclude.write_bytes("\n".join(ignore).encode() + b"\n" + (_small(self.repo.exclude) if self.repo else b""))
+            own = _small(self.repo.exclude) if self.repo else b""
+            exclude.write_bytes(b"\n".join([*map(str.encode, ignore), _user_ignores(), own]))
         head = self.repo.head if self.repo else None
         (self._home / "HEAD").write_text(f"{head}\n" if head else "ref: refs/heads/none\n")
 
@@ -281,6 +282,16 @@ def _count(number: str) -> int | None:
 def _quoted(path: Path) -> str:
     """For a list that git splits at colons."""
     return '"' + str(path).replace("\\", "\\\\").replace('"', '\\"') + '"'
+
+
+def _user_ignores() -> bytes:
+    """Ignore rules that the user's own configuration names; those in the default place git finds by itself."""
+    try:
+        named = run_git(["config", "--file", os.path.expanduser("~/.gitconfig"), "--type=path", "core.excludesFile"], Path("/"))
+    except GitFailed:
+        return b""
+    path = Path(os.fsdecode(named).rstrip("\n"))
+    return _small(path) if path.is_absolute() else b""
 
 
 def _small(path: Path) -> bytes:

@@ -78,7 +78,7 @@ class Snapshot:
             try:
                 changes, parts = self._compare(start, scan)
             except (GitFailed, OSError, msgspec.DecodeError) as error:
-                paths = sorted(scan.seen)
+                paths = sorted(path for path, seen in scan.seen.items() if seen != ABSENT)
                 return Changes(paths, f"The diff since the start cannot be taken: {error}"[:DIFF])
         lost = [f"could not be read: {shown(path)}" for path in scan.unreadable[:LISTED]]
         return Changes(sorted(change.path for change in changes), _render(changes, lost, parts))
