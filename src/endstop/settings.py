@@ -34,8 +34,8 @@ from endstop.errors import UsageError
 FILE = "endstop.toml"
 DEFAULT = "default"
 FLAGS = "command line"
-ATTEMPTS = 5
-"""Calls of one request to a provider, the first included."""
+RETRIES = 4
+"""How often a call that failed in a way that may pass is made again."""
 LARGEST = 1 << 20
 """Bytes of a settings file above which it is not read."""
 
@@ -136,7 +136,7 @@ class Given(Table, kw_only=True):
     confront: Confront | UnsetType = UNSET
     baseline: bool | UnsetType = UNSET
     accept_claimed: bool | UnsetType = UNSET
-    retry: Positive | UnsetType = UNSET
+    retry: Natural | UnsetType = UNSET
     limits: dict[str, str | int | float] | UnsetType = UNSET
     permissions: Permissions | UnsetType = UNSET
     stall: StallTable | UnsetType = UNSET
@@ -170,6 +170,7 @@ VARIABLES: dict[str, str] = {
 }
 """Environment variables and the keys they set. ENDSTOP_LIMITS is a list: ``cost=2usd,turns=60``."""
 _NOT_OURS = {"ENDSTOP_CALL"}  # marks processes that a goal began
+_SECRET = re.compile(r"_(KEY|TOKEN|SECRET|PASSWORD|PASSPHRASE)$")
 
 
 class Environment(Mapping[str, str]):
@@ -213,12 +214,23 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     policy: Policy
     limits: dict[str, float]
     explicit: frozenset[str]
-    rules: Rules
-    retry: int
+    stall: Rules
+    retries: int
     providers: dict[str, Provider]
     environment: Environment
     origin: dict[str, str]
     files: tuple[Path, ...]
+
+    @property
+    def judge(self) -> str:
+        """auto, none, or a model."""
+        return self.contract.judge
+
+    def keys(self) -> dict[str, str]:
+        """Every variable that holds a secret, by its name or because a provider's settings name it: keys to send, and what
+        must reach no log and no tool."""
+        named = {provider.api_key_env for provider in self.providers.values()}
+        return {name: value for name, value in self.environment.items() if value and (name in named or _SECRET.search(name))}
 
     def provider(self, name: str) -> Provider:
         """What is set for a provider; its ``NAME_BASE_URL`` in the environment beats the files.
@@ -391,6 +403,10 @@ def _checked(found: dict[str, Any], where: str, folder: Path, *, lax: bool = Fal
     for key in ("workspace", "home"):
         if key in said:
             said[key] = os.path.join(folder, os.path.expanduser(said[key]))
+    for key in ("model", "judge"):
+        provider, colon, path = said.get(key, "").partition(":")
+        if colon and provider == "scripted" and path:
+            said[key] = f"scripted:{os.path.join(folder, os.path.expanduser(path))}"  # so that it can be resumed from anywhere
     return said
 
 
@@ -526,8 +542,8 @@ def _settings(
         policy=Policy(**permissions, accept_claimed=merged.get("accept_claimed", False)),
         limits={axis: cap for axis, cap in caps.items() if cap is not None},
         explicit=frozenset(axis for axis, cap in merged.get("limits", {}).items() if cap is not None),
-        rules=_rules(merged.get("stall", {})),
-        retry=merged.get("retry", ATTEMPTS),
+        stall=_rules(merged.get("stall", {})),
+        retries=merged.get("retry", RETRIES),
         providers={name: Provider(**table) for name, table in merged.get("providers", {}).items()},
         environment=Environment(environ),
         origin=origin,
