@@ -12,10 +12,9 @@ import os
 import sys
 from pathlib import Path
 
-from tests.store.journals import Pen, control
-
 from endstop.errors import UsageError
 from endstop.store.open import Store, open_store
+from tests.store.journals import Pen, control
 
 
 def say(text: object) -> None:

@@ -8,12 +8,12 @@ import sqlite3
 from pathlib import Path
 
 import pytest
-from tests.store.journals import Pen, control, new, note, scribe
 
 from endstop.core.chain import link
 from endstop.errors import LeaseLost, StoreError, UsageError
 from endstop.store.journal import Draft
 from endstop.store.open import Store, open_store
+from tests.store.journals import Pen, control, new, note, scribe
 
 
 async def begun(store: Store, session_id: str) -> tuple[Pen, int]:

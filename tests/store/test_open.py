@@ -14,12 +14,12 @@ from pathlib import Path
 import pytest
 from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
-from tests.store.journals import Pen, new, scribe
 
 from endstop.errors import StoreCorrupt, StoreFull, UsageError
 from endstop.store import sqlite
 from endstop.store.open import open_store
 from endstop.store.tables import metadata
+from tests.store.journals import Pen, new, scribe
 
 
 def made(home: Path) -> Path:

@@ -17,7 +17,7 @@ from sqlalchemy import ColumnElement, Connection, Row, delete, insert, select, u
 
 from endstop.core.chain import link
 from endstop.errors import LeaseLost, StoreCorrupt, UsageError
-from endstop.store.tables import events, sessions, workspaces
+from endstop.store.tables import LINE, events, sessions, workspaces
 
 LEASE = 60.0
 """Seconds a lease lasts without being renewed. On its own machine a dead holder is noticed at once."""
@@ -177,7 +177,7 @@ def _mine(lease: Lease) -> tuple[ColumnElement[bool], ...]:
 
 def _check_tail(connection: Connection, row: Row[Any]) -> None:
     """What goes on from here stands on the last line: a changed one is found now, not after it was built upon."""
-    query = select(events.c.line).where(events.c.session_id == row.id).order_by(events.c.seq.desc()).limit(1)
+    query = select(LINE).where(events.c.session_id == row.id).order_by(events.c.seq.desc()).limit(1)
     line = connection.execute(query).scalar()
     if row.head and (line is None or link(line) != row.hash):
         raise StoreCorrupt(

@@ -11,13 +11,13 @@ from endstop.core.codec import BadLine, Entry, decode, entry, open_line
 from endstop.errors import StoreCorrupt
 from endstop.store.blobs import Get, has_blobs, inflate, seal
 from endstop.store.leases import registered
-from endstop.store.tables import blobs, events
+from endstop.store.tables import DATA, LINE, blobs, events
 from endstop.store.verify import Verdict, verify_lines
 
 
 def lines(connection: Connection, session_id: str, after: int) -> list[bytes]:
     """The stored bytes of all lines beyond ``after``; none for an unknown session."""
-    query = select(events.c.line).where(events.c.session_id == session_id, events.c.seq > after).order_by(events.c.seq)
+    query = select(LINE).where(events.c.session_id == session_id, events.c.seq > after).order_by(events.c.seq)
     return list(connection.execute(query).scalars())
 
 
@@ -37,7 +37,7 @@ def entries(connection: Connection, session_id: str, after: int) -> list[Entry]:
 
 def blob(connection: Connection, session_id: str, name: str) -> bytes | None:
     """Content of a blob, None if it was erased or never was."""
-    query = select(blobs.c.data).where(blobs.c.session_id == session_id, blobs.c.hash == name)
+    query = select(DATA).where(blobs.c.session_id == session_id, blobs.c.hash == name)
     return connection.execute(query).scalar()
 
 

@@ -13,7 +13,7 @@ from endstop.core.codec import open_line, seconds
 from endstop.errors import UsageError
 from endstop.store.journal import Position
 from endstop.store.leases import Holder, holder_of, registered
-from endstop.store.tables import events, sessions
+from endstop.store.tables import LINE, events, sessions
 
 TITLE = 200
 """Characters of the objective kept for listings."""
@@ -110,7 +110,7 @@ def position(connection: Connection, session_id: str) -> Position:
         UsageError: there is no such session.
     """
     row = registered(connection, session_id)
-    line = connection.execute(select(events.c.line).where(events.c.session_id == session_id, events.c.seq == row.head)).scalar()
+    line = connection.execute(select(LINE).where(events.c.session_id == session_id, events.c.seq == row.head)).scalar()
     if line is None:
         return Position(0, row.hash, None, row.created, row.phase)
     envelope = open_line(line)

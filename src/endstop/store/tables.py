@@ -8,7 +8,7 @@ workspaces   one live goal per folder
 
 from __future__ import annotations
 
-from sqlalchemy import BigInteger, Column, Float, Index, Integer, LargeBinary, MetaData, Table, Text
+from sqlalchemy import BigInteger, Column, Float, Index, Integer, LargeBinary, MetaData, Table, Text, cast
 
 SCHEMA = "0001"
 """Revision of the newest migration: what this version reads and writes."""
@@ -48,6 +48,9 @@ events = Table(
     Column("line", LargeBinary, nullable=False),
 )
 
+LINE = cast(events.c.line, LargeBinary).label("line")
+"""The bytes of a line, also where somebody changed it by hand and left a text there."""
+
 blobs = Table(
     "blobs",
     metadata,
@@ -55,6 +58,9 @@ blobs = Table(
     Column("hash", Text, primary_key=True),
     Column("data", LargeBinary, nullable=False),
 )
+
+DATA = cast(blobs.c.data, LargeBinary).label("data")
+"""The bytes of a blob, likewise."""
 
 workspaces = Table(
     "workspaces",

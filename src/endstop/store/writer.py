@@ -21,7 +21,7 @@ from endstop.errors import EndstopError, StoreError
 from endstop.store import sqlite
 from endstop.store.journal import Append, Draft, Job, Journals
 from endstop.store.mirror import Mirror
-from endstop.store.tables import events, sessions
+from endstop.store.tables import LINE, events, sessions
 
 T = TypeVar("T")
 OnMoved = Callable[[str, int], None]
@@ -79,7 +79,7 @@ class Writer:
         self._durable = False
         self._moved_outside = False
         self._unmoved = 0  # bytes committed since the log was last moved
-        self._dead = False
+        self._dead: StoreError | None = None
         self._thread = threading.Thread(target=self._run, name="endstop-writer", daemon=True)
         self._thread.start()
 
@@ -139,8 +139,8 @@ class Writer:
         self._thread.join()
 
     def _alive(self) -> None:
-        if self._dead:
-            raise StoreError("the store is closed", where=str(self._path), hint="open it again")
+        if self._dead is not None:
+            raise self._dead
 
     def _hand_over(self, loop: asyncio.AbstractEventLoop) -> None:
         tick = self._gathering.pop(loop, None)
@@ -159,41 +159,40 @@ class Writer:
 
     def _run(self) -> None:
         group: list[list[Append] | Call | None] = []
+        end = "the store's writer failed"
         try:
             self._repair()
             while None not in group:
-                try:
-                    group = self._next()
-                except Empty:
+                group = self._next()
+                if group:
+                    self._work(group)
+                else:
                     self._idle()
-                    continue
-                self._work(group)
-                group = [None] if None in group else []
+            self._finish()
+            end = "the store is closed"
         finally:  # also if this thread fails by a mistake of ours: nobody may wait for ever
-            self._dead = True
-            self._refuse(group)
+            self._dead = StoreError(end, where=str(self._path), hint="open it again")
+            self._refuse(group, self._dead)
             self._connection.close()
             self._engine.dispose()
 
     def _next(self) -> list[list[Append] | Call | None]:
-        group = [self._queue.get(timeout=_POLL)]
-        while True:
-            try:
+        """All that waits; empty if nothing came for a while."""
+        group: list[list[Append] | Call | None] = []
+        with suppress(Empty):
+            group.append(self._queue.get(timeout=_POLL))
+            while True:
                 group.append(self._queue.get_nowait())
-            except Empty:
-                return group
+        return group
 
     def _work(self, group: Iterable[list[Append] | Call | None]) -> None:
         appends: list[Append] = []
         for item in group:
             if isinstance(item, list):
                 appends += item
-                continue
-            self._commit(appends)
-            appends = []
-            if item is None:
-                self._finish()
-            else:
+            elif item is not None:
+                self._commit(appends)
+                appends = []
                 self._call(item)
         self._commit(appends)
         if self._mirror.waiting > _MIRROR_BYTES or self._queue.empty():
@@ -307,17 +306,13 @@ class Writer:
         self._mirror.close()
         self._move_log(0)
 
-    def _refuse(self, group: Iterable[list[Append] | Call | None]) -> None:
-        left = [item for item in group if item is not None]
+    def _refuse(self, group: list[list[Append] | Call | None], error: StoreError) -> None:
         while not self._queue.empty():
-            item = self._queue.get()
-            if item is not None:
-                left.append(item)
-        error = StoreError("the store was closed before this was written", where=str(self._path), hint="open it again")
-        for item in left:
-            jobs: Sequence[Job] = item if isinstance(item, list) else [item]
+            group.append(self._queue.get())
+        for item in group:
+            jobs: Sequence[Job] = item if isinstance(item, list) else [item] if item else []
             for job in jobs:
-                job.outcome = job.outcome or error
+                job.outcome = job.outcome or error  # what was decided before stays so
             _settle(jobs)
 
     # -- the mirrors' view of the journals
@@ -335,7 +330,7 @@ class Writer:
             self._warn(f"the mirrors cannot be checked: {sqlite.translate(error, self._path)}")
 
     def _lines(self, session_id: str) -> list[bytes]:
-        query = select(events.c.line).where(events.c.session_id == session_id).order_by(events.c.seq)
+        query = select(LINE).where(events.c.session_id == session_id).order_by(events.c.seq)
         try:
             with self._reader.connect() as connection:
                 return list(connection.execute(query).scalars())
