@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any
 
 import msgspec
@@ -67,7 +68,7 @@ def test_a_stream_reads_the_same_however_it_is_cut(cuts: list[int], line_end: by
     """Packets may end anywhere, in the middle of a character or of a line end, and lines may end as SSE allows."""
     stream = STREAM.replace(b"\n", line_end)
     edges = [0, *sorted(cuts), len(stream)]
-    assert read(*(stream[start:end] for start, end in zip(edges, edges[1:], strict=False))) == WANTED
+    assert read(*(stream[start:end] for start, end in pairwise(edges))) == WANTED
 
 
 def test_a_stream_reads_the_same_byte_by_byte() -> None:
@@ -87,7 +88,9 @@ def test_text_comes_out_as_it_comes_in() -> None:
     [
         pytest.param(b"\xef\xbb\xbf" + STREAM, id="byte order mark"),
         pytest.param(STREAM.replace(b"data: ", b"data:"), id="no blank after data:"),
-        pytest.param(b": hello\n\n" + STREAM.replace(b"data: ", b": ping\nevent: chunk\nid: 7\ndata: "), id="comments and fields"),
+        pytest.param(
+            b": hello\n\n" + STREAM.replace(b"data: ", b": ping\nevent: chunk\nid: 7\ndata: "), id="comments and fields"
+        ),
         pytest.param(STREAM.removesuffix(DONE), id="no end mark"),
         pytest.param(STREAM.removesuffix(DONE)[:-2], id="no blank line at the end"),
         pytest.param(b"\n\n\n" + STREAM, id="blank lines first"),
@@ -138,10 +141,14 @@ def test_odd_framing_changes_nothing(stream: bytes) -> None:
         pytest.param([piece(0, "a", {"x": 1}, "id_1_______")], [("a", {"x": 1})], id="arguments as an object"),
         pytest.param([piece(0, "a", "", "id_1_______")], [("a", {})], id="no arguments"),
         pytest.param([piece(0, "a", '{"x": 1,}', "id_1_______")], [("a", '{"x": 1,}')], id="broken arguments"),
-        pytest.param([{"function_call": {"name": "a", "arguments": '{"x"'}}, {"function_call": {"arguments": ":1}"}}], [("a", {"x": 1})], id="legacy"),
+        pytest.param(
+            [{"function_call": {"name": "a", "arguments": '{"x"'}}, {"function_call": {"arguments": ":1}"}}],
+            [("a", {"x": 1})],
+            id="legacy",
+        ),
         pytest.param([piece(0, "a", "{}", "id_1_______"), piece(1)], [("a", {})], id="a piece that says nothing"),
     ],
-)  # fmt: skip
+)
 def test_calls_are_put_together(pieces: Sequence[dict[str, Any]], wanted: list[tuple[str, Any]]) -> None:
     """Every call comes out once, whole, under its name, with an id of its own, whatever the server leaves out."""
     answer = read(*(event(each) for each in pieces), event({}, "stop"), DONE)
@@ -164,7 +171,10 @@ def test_ids_repeated_in_a_whole_answer_are_two_calls() -> None:
         ({"content": None}, ""),
         ({"content": "plain"}, "plain"),
         ({"content": [{"type": "text", "text": "a"}, {"type": "image", "url": "x"}, "b"]}, "ab"),
-        ({"content": [{"type": "thinking", "thinking": [{"type": "text", "text": "no"}]}, {"type": "text", "text": "yes"}]}, "yes"),
+        (
+            {"content": [{"type": "thinking", "thinking": [{"type": "text", "text": "no"}]}, {"type": "text", "text": "yes"}]},
+            "yes",
+        ),
         ({"content": None, "refusal": "I will not."}, "I will not."),
         ({"content": "said", "reasoning_content": "thought", "reasoning": "thought"}, "said"),
         ({"content": 7}, ""),
@@ -193,7 +203,9 @@ def test_unknown_finish_reasons_are_passed_on(said: str | None, wanted: str) -> 
 
 def test_a_call_that_the_limit_cut_is_kept_as_it_came() -> None:
     """Half a call is raw text, and a call whose arguments never came is not one without arguments."""
-    answer = read(event(piece(0, "a", '{"x": "lo', "id_1_______")), event(piece(1, "b", "", "id_2_______")), event({}, "length"), DONE)
+    answer = read(
+        event(piece(0, "a", '{"x": "lo', "id_1_______")), event(piece(1, "b", "", "id_2_______")), event({}, "length"), DONE
+    )
     assert calls(answer) == [("a", '{"x": "lo'), ("b", "")]
     assert answer.finish == "length"
 
@@ -242,7 +254,11 @@ def test_no_answer_is_a_failure_with_a_kind(body: bytes, kind: str) -> None:
 @given(st.binary(max_size=60))
 def test_no_bytes_raise_anything_else(body: bytes) -> None:
     """Whatever a server sends, it is an answer or a ModelError."""
-    for sent in (body, b'data: {"choices":[{"delta":{"content":"' + body + b'"}}]}\n\n', b'{"choices":[{"message":' + body + b"}]}"):
+    for sent in (
+        body,
+        b'data: {"choices":[{"delta":{"content":"' + body + b'"}}]}\n\n',
+        b'{"choices":[{"message":' + body + b"}]}",
+    ):
         try:
             read(sent).text.encode()
         except ModelError as error:
@@ -251,7 +267,10 @@ def test_no_bytes_raise_anything_else(body: bytes) -> None:
 
 def test_surrogates_are_joined_over_events_or_replaced() -> None:
     """An emoji cut in two by the server is whole again; half of one is replaced; neither raises."""
-    halves = [b'data: {"choices":[{"delta":{"content":"\\ud83d"}}]}\n\n', b'data: {"choices":[{"delta":{"content":"\\ude00"}}]}\n\n']
+    halves = [
+        b'data: {"choices":[{"delta":{"content":"\\ud83d"}}]}\n\n',
+        b'data: {"choices":[{"delta":{"content":"\\ude00"}}]}\n\n',
+    ]
     assert read(*halves, DONE).text == "😀"
     assert read(halves[0], DONE).text == "\ufffd"
 

@@ -127,7 +127,7 @@ class _Notes(msgspec.Struct):
 
 def render(objective: str, contract: Contract, entries: Sequence[Entry], budget_bytes: int) -> Rendered:
     """The judge's only message: objective, contract and as much evidence as fits, the newest first, put back in order."""
-    lines = ["# Objective", quote(shorten(objective, budget_bytes // 4))]
+    lines = ["# Objective", quote(shorten(objective, budget_bytes // 4)) or "| "]
     if wanted := describe(contract):
         lines += ["# Contract", quote(shorten(wanted, budget_bytes // 8))]
     lines.append("# Evidence")
@@ -384,24 +384,20 @@ def parse(raw: str, known: frozenset[int] | set[int], tool_lines: int, journal_c
     )
 
 
-_LIKE_JSON = re.compile(r'\{\s*"')
+_OBJECT = re.compile(r'\{\s*"')
 
 
 def _objects(raw: str) -> list[dict[str, Any]]:
     """The outermost JSON objects in a text, in a fence or among prose; none at all if one is broken, whatever it holds."""
     decoder = json.JSONDecoder(object_pairs_hook=_once, parse_constant=_refuse)
     found: list[dict[str, Any]] = []
-    at = raw.find("{")
-    while at >= 0:
+    end = 0
+    while start := _OBJECT.search(raw, end):
         try:
-            value, end = decoder.raw_decode(raw, at)
+            value, end = decoder.raw_decode(raw, start.start())
         except (ValueError, RecursionError):
-            if _LIKE_JSON.match(raw, at):
-                return []
-            end = at + 1
-        else:
-            found.append(value)
-        at = raw.find("{", end)
+            return []
+        found.append(value)
     return found
 
 

@@ -1,0 +1,99 @@
+"""Against an OpenAI-compatible server that is not ours: the package ``llmock``, as a real process."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from urllib.request import urlopen
+
+import pytest
+
+from endstop.core.messages import Answer, AssistantText, Head, Message, ToolSpec, ToolText, UserText
+from endstop.errors import ModelError
+from endstop.ports import Watch
+from tests.models.fake import model
+
+WEATHER = ToolSpec(
+    "get_weather",
+    "Weather of a city.",
+    {"type": "object", "properties": {"city": {"type": "string"}, "days": {"type": "integer"}}, "required": ["city"]},
+)
+
+
+@pytest.fixture(scope="module")
+def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The server, once it answers."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    log = Path(tmp_path_factory.mktemp("llmock")) / "log"
+    command = [sys.executable, "-c", "from llmock.cli import app; app()", "serve", "--host", "127.0.0.1", "--port", str(port)]
+    with (
+        log.open("wb") as output,
+        subprocess.Popen([*command, "--response-style", "echo"], stdout=output, stderr=output) as server,
+    ):
+        try:
+            _await_health(f"http://127.0.0.1:{port}/health", server, log)
+            yield f"http://127.0.0.1:{port}/v1"
+        finally:
+            server.terminate()
+
+
+def _await_health(url: str, server: subprocess.Popen[bytes], log: Path) -> None:
+    for _ in range(300):
+        try:
+            with urlopen(url, timeout=1):
+                return
+        except OSError:
+            try:
+                server.wait(0.1)  # ends early if the server does
+            except subprocess.TimeoutExpired:
+                continue
+            pytest.fail(log.read_text())
+    pytest.fail(f"the server does not answer: {log.read_text()}")
+
+
+@pytest.mark.parametrize("streamed", [False, True])
+def test_a_round_with_a_tool(url: str, streamed: bool) -> None:
+    """The server calls the offered tool with arguments by its schema, takes the result back and answers in text, with usage."""
+    seen: list[str] = []
+    watch: Watch | None = seen.append if streamed else None
+
+    async def run() -> tuple[Answer, Answer]:
+        async with model(url, api_key="any-key-will-do") as asked:
+            chat = asked.open(Head("You are a test.", (WEATHER,)))
+            messages: list[Message] = [UserText("Weather in Köln?")]
+            first = await chat.ask(messages, generation=0, max_output=200, watch=watch)
+            messages.append(AssistantText(first.text, first.requests))
+            messages += [ToolText(request.tool_call_id, "18 degrees") for request in first.requests]
+            return first, await chat.ask(messages, generation=0, max_output=200, watch=watch)
+
+    first, second = asyncio.run(run())
+    assert [(request.name, request.arguments) for request in first.requests] == [
+        ("get_weather", {"city": "mock-city", "days": 1})
+    ]
+    assert first.finish == "tool_calls"
+    assert first.usage is not None
+    assert "Köln" in second.text
+    assert second.finish == "stop"
+    assert second.usage is not None
+    assert second.usage.output > 0
+    assert "".join(seen) == (second.text if streamed else "")
+
+
+@pytest.mark.parametrize(("status", "kind"), [(401, "auth"), (429, "rate_limit"), (500, "server"), (503, "overloaded")])
+def test_its_failures_have_our_kinds(url: str, status: int, kind: str) -> None:
+    """Errors in another server's words are told apart as well."""
+
+    async def run() -> ModelError:
+        async with model(url, extra_headers={"x-llmock-force-status": str(status)}) as asked:
+            with pytest.raises(ModelError) as caught:
+                await asked.open(Head("s")).ask([UserText("x")], generation=0, max_output=9)
+            return caught.value
+
+    error = asyncio.run(run())
+    assert (error.kind, error.status) == (kind, status)
