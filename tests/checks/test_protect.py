@@ -196,6 +196,28 @@ def test_inputs_of_the_contract_may_be_folders_and_globs(root: Path) -> None:
     assert named_inputs(contract(inputs=("src", "ci/*.sh", "nowhere", "../x")), root) == {"src/app.py", "ci/test.sh"}
 
 
+@pytest.mark.parametrize("word", ["print(2**3)", "q***", "a[", "[!", "**foo", "x" * 5000, "!x*", "#*", "a\\*"])
+def test_words_that_look_like_globs_do_no_harm(root: Path, word: str) -> None:
+    """Code, regular expressions and broken patterns on a command line name nothing."""
+    assert named_inputs(contract(f"python -c '{word}'"), root) == set()
+    assert hashes(root, [word]) in ({word: "absent"}, {word: "unreadable"})
+
+
+def test_a_glob_on_the_command_line_names_what_it_matches(root: Path) -> None:
+    """Of a glob, as of a folder, the tests count; loops of links end."""
+    (root / "loop").symlink_to(".")
+    (root / "ring").symlink_to(".")
+    (root / "away").symlink_to("/")
+    assert named_inputs(contract("mytool away", inputs=("away/etc",)), root) == set()
+    assert named_inputs(contract("node **/*.py src/*"), root) == default_inputs(root) & {
+        "tests/test_a.py",
+        "tests/sub/test_b.py",
+        "tests/sub/conftest.py",
+        "sub/test_c.py",
+    }
+    assert named_inputs(contract("mytool **/test_b.py"), root) == {"tests/sub/test_b.py"}
+
+
 def test_a_deliverable_is_never_protected(root: Path) -> None:
     """The agent has to write its deliverables, also where a gate names them or the defaults would take them."""
     wanted = contract("python check.py", "pytest tests", deliverables=("./check.py", "tests", "web/app.test.ts"))

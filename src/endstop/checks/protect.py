@@ -10,8 +10,11 @@ import re
 import shutil
 import tomllib
 from collections.abc import Callable, Collection, Iterable, Iterator
+from functools import cached_property
 from hashlib import sha256
 from pathlib import Path
+
+from pathspec import GitIgnoreSpec
 
 from endstop.checks.commands import Unreadable, cannot_fail, program, simple_commands
 from endstop.core.events import Contract
@@ -180,29 +183,31 @@ class _Reader:
             if names & {"pytest", "py.test"}:
                 self._pytest(tests)
 
-    def named(self, pattern: str, *, everything: bool = False) -> list[str]:
-        """Add what a path or glob means; of a folder its test files, or everything in it. Returns what was added."""
-        added = []
-        for path in self._expand(pattern):
-            below = f"{path}/" if path != "." else ""
-            if os.path.isdir(os.path.join(self._root, path)):
-                files = [*walk(self._root, path if below else ""), *self._known]
-                added += [file for file in files if file.startswith(below) and (everything or is_test(file))]
-            elif self.exists(path):
-                added.append(path)
-            else:
-                added += [file for file in self._known if below and file.startswith(below) and (everything or is_test(file))]
+    def named(self, word: str, *, everything: bool = False) -> list[str]:
+        """Add what a path, folder or glob means; of the latter two the tests, or everything. Returns what was added."""
+        path = _normal(word)
+        if path is None:
+            return []
+        if self.exists(path) and not os.path.isdir(os.path.join(self._root, path)):
+            added = [path]
+        else:
+            added = [file for file in self._several(path) if everything or is_test(file)]
         self.found.update(added)
         return added
 
-    def _expand(self, pattern: str) -> list[str]:
-        path = _normal(pattern)
-        if path is None:
+    def _several(self, path: str) -> list[str]:
+        """Files below a folder (also one that was there at the start), or that match a glob as in ignore files."""
+        if self.exists(path) or not _GLOB.search(path):
+            there = walk(self._root, path) if inside(self._root, path) else ()
+            return [file for file in {*there, *self._known} if file.startswith(f"{path}/")]
+        try:
+            return list(GitIgnoreSpec.from_lines([f"/{path}"]).match_files({*self._files, *self._known}))
+        except ValueError:  # no glob after all
             return []
-        if not _GLOB.search(path) or self.exists(path):
-            return [path]
-        there = (os.path.relpath(found, self._root) for found in self._root.glob(path))
-        return sorted({*there, *fnmatch.filter(self._known, path)})
+
+    @cached_property
+    def _files(self) -> list[str]:
+        return list(walk(self._root))
 
     def _implied(self, words: list[str], names: set[str], folder: str) -> None:
         folder = _option(words, ("-C", "--directory", "--prefix", "--cwd"), folder)

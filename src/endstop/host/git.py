@@ -12,6 +12,7 @@ import asyncio
 import os
 import shutil
 import subprocess
+import threading
 import zlib
 from collections.abc import Mapping, Sequence
 from hashlib import new as new_hash
@@ -118,7 +119,10 @@ def run_git(
 def _read_some(command: Sequence[str], cwd: Path, env: Mapping[str, str], limit: int) -> bytes:
     with subprocess.Popen(command, cwd=cwd, env=env, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as process:
         assert process.stdout is not None
+        watch = threading.Timer(TIMEOUT, process.kill)
+        watch.start()
         data = process.stdout.read(limit)
+        watch.cancel()
         process.kill()
     return data
 
