@@ -147,7 +147,15 @@ class Journal(Protocol):
     """The store's side of one process: all its sessions share one writer."""
 
     def append(
-        self, session_id: str, lines: Sequence[bytes], *, first: int, generation: int | None, durable: bool, phase: str
+        self,
+        session_id: str,
+        lines: Sequence[bytes],
+        *,
+        first: int,
+        generation: int | None,
+        durable: bool,
+        phase: str,
+        blobs: Sequence[tuple[str, bytes]] = (),
     ) -> Awaitable[Appended]:
         """Append stamped lines whose first has sequence number ``first``.
 
@@ -155,6 +163,7 @@ class Journal(Protocol):
             generation: of the holder's lease, checked in the same transaction; None for a control.
             durable: True makes the commit survive a power cut (before outside effects, at the end of a phase).
             phase: of the session after these lines, kept beside it for listings.
+            blobs: salted hash and content of the texts that the lines name, written in the same transaction.
 
         Raises:
             LeaseLost: another holder has a newer generation.

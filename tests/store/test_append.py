@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import sqlite3
+import threading
 from pathlib import Path
 
 import pytest
 
 from endstop.core.chain import link
 from endstop.errors import LeaseLost, StoreError, UsageError
+from endstop.ports import Appended
 from endstop.store.journal import Draft
 from endstop.store.open import Store, open_store
 from tests.store.journals import Pen, control, new, note, scribe
@@ -105,9 +107,9 @@ def test_bad_neighbours_harm_nobody(tmp_path: Path) -> None:
                 return_exceptions=True,
             )
             assert [type(result).__name__ for result in results[:2]] == ["LeaseLost", "StoreError"]
-            assert results[2].moved
+            assert results[2] == Appended(True, 1)
             assert isinstance(results[3], StoreError)
-            assert (results[4].moved, results[4].head) == (False, 2)
+            assert results[4] == Appended(False, 2)
 
     asyncio.run(scene())
 
@@ -251,5 +253,57 @@ def test_closing_writes_what_was_handed_over(tmp_path: Path) -> None:
             store.append("s", pen.lines("d"), first=pen.seq, generation=generation, durable=False)
         async with open_store(tmp_path) as again:
             assert (await again.position("s")).seq == 4
+
+    asyncio.run(scene())
+
+
+def test_lines_that_do_not_fit_are_not_tried_for_ever(tmp_path: Path) -> None:
+    """A control whose lines are not chained to the end of the journal is an error, not an endless retry."""
+
+    async def scene() -> None:
+        async with open_store(tmp_path) as store:
+            await begun(store, "s")
+            with pytest.raises(StoreError, match="not stamped"):
+                await store.append_control("s", lambda at: Draft(Pen("s", at.seq, "0" * 64).lines("x")))
+
+    asyncio.run(scene())
+
+
+def test_a_snapshot_is_of_one_moment(tmp_path: Path) -> None:
+    """Events and end of the journal read together fit, while another store appends."""
+
+    async def scene() -> None:
+        async with open_store(tmp_path) as store, open_store(tmp_path) as other:
+            await begun(store, "s")
+
+            async def disturb() -> None:
+                for number in range(50):
+                    await other.append_control("s", control("s", f"{number}"))
+
+            task = asyncio.create_task(disturb())
+            while not task.done():
+                entries, position = await store.snapshot("s")
+                assert (entries[-1].seq, entries[-1].id) == (position.seq, position.id)
+            await task
+
+    asyncio.run(scene())
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_nobody_waits_for_a_writer_that_failed(tmp_path: Path) -> None:
+    """If the writing thread ends by a defect, whoever waits gets an error, and so does whoever comes later."""
+
+    async def scene() -> None:
+        async with open_store(tmp_path) as store:
+            pen, generation = await begun(store, "s")
+            waited = threading.Event()
+            broken = asyncio.ensure_future(store._writer.run(lambda _: waited.wait() and 1 // 0))
+            await asyncio.sleep(0)
+            later = store.append("s", pen.lines("x"), first=2, generation=generation, durable=False)
+            asyncio.get_running_loop().call_soon(waited.set)
+            results = await asyncio.gather(broken, later, return_exceptions=True)
+            assert [str(result).count("writer failed") for result in results] == [1, 1]
+            with pytest.raises(StoreError, match="writer failed"):
+                await store.append("s", pen.lines("y"), first=3, generation=generation, durable=False)
 
     asyncio.run(scene())

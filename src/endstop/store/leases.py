@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 from sqlalchemy import ColumnElement, Connection, Row, delete, insert, select, update
 
-from endstop.core.chain import link
+from endstop.core.chain import genesis, link
 from endstop.errors import LeaseLost, StoreCorrupt, UsageError
 from endstop.store.tables import LINE, events, sessions, workspaces
 
@@ -85,11 +85,11 @@ def acquire(connection: Connection, session_id: str, holder: Holder, now: float)
     before = holder_of(row)
     if before is not None and _holds(row, now):
         raise UsageError(
-            f"process {before.pid} on {before.host.split()[0]} drives this session",
+            f"process {before.pid} on {before.host.partition(' ')[0]} drives this session",
             where=session_id,
-            hint=f"wait for it, or end it: endstop cancel {session_id[:8]}, or kill {before.pid}",
+            hint=f"wait for it, or end it: endstop cancel {session_id}, or kill {before.pid}",
         )
-    _check_tail(connection, row)
+    tail(connection, row)
     generation, until = row.generation + 1, now + LEASE
     values = {"holder_pid": holder.pid, "holder_start": holder.start, "holder_host": holder.host}
     connection.execute(
@@ -154,6 +154,23 @@ def registered(connection: Connection, session_id: str) -> Row[Any]:
     return row
 
 
+def tail(connection: Connection, row: Row[Any]) -> bytes | None:
+    """The last line of a session's journal, None if it has none.
+
+    Raises:
+        StoreCorrupt: it is not the one that was written: what is changed is found before anything is built upon it.
+    """
+    query = select(LINE).where(events.c.session_id == row.id).order_by(events.c.seq.desc()).limit(1)
+    line: bytes | None = connection.execute(query).scalar()
+    if row.hash != (genesis(row.id) if line is None else link(line)):
+        raise StoreCorrupt(
+            f"the last line of the journal is not the one that was written as number {row.head}",
+            where=str(row.id),
+            hint="endstop verify shows what changed; start a new session",
+        )
+    return line
+
+
 def holder_of(row: Row[Any]) -> Holder | None:
     """The holder that a row of ``sessions`` names."""
     if row.holder_pid is None:
@@ -173,18 +190,6 @@ def _holds(row: Row[Any], now: float) -> bool:
 
 def _mine(lease: Lease) -> tuple[ColumnElement[bool], ...]:
     return sessions.c.id == lease.session_id, sessions.c.generation == lease.generation, sessions.c.holder_pid.is_not(None)
-
-
-def _check_tail(connection: Connection, row: Row[Any]) -> None:
-    """What goes on from here stands on the last line: a changed one is found now, not after it was built upon."""
-    query = select(LINE).where(events.c.session_id == row.id).order_by(events.c.seq.desc()).limit(1)
-    line = connection.execute(query).scalar()
-    if row.head and (line is None or link(line) != row.hash):
-        raise StoreCorrupt(
-            f"the last line of the journal is not the one that was written as number {row.head}",
-            where=str(row.id),
-            hint="endstop verify shows what changed; start a new session",
-        )
 
 
 def _ancestors(connection: Connection, session_id: str) -> set[str]:

@@ -15,7 +15,7 @@ from pathlib import Path
 Lines = Callable[[str], Iterable[bytes]]
 """All stored lines of a session, in order."""
 
-_OPEN = 128
+_OPEN = 64
 """Files kept open."""
 _UNKNOWN = -1
 

@@ -22,7 +22,7 @@ from typing import BinaryIO, Self, TypeVar
 from sqlalchemy import Connection, Engine
 
 from endstop.core.codec import Entry
-from endstop.errors import StoreFull, UsageError
+from endstop.errors import StoreError, StoreFull, UsageError
 from endstop.ports import Clock
 from endstop.store import blobs, leases, reader, sessions, sqlite
 from endstop.store.blobs import Sealed
@@ -138,6 +138,8 @@ class Store:
             appended = await self._writer.append(session_id, draft, first=seen.seq + 1, generation=None, durable=True)
             if not appended.moved:
                 return appended.head
+            if appended.head == seen.seq:
+                raise StoreError("the lines are not stamped for where the journal ends", where=session_id)
 
     def watch(self, session_id: str, notify: OnMoved, *, after: int = 0) -> None:
         """Call ``notify(session_id, head)`` on this loop when the journal moves beyond ``after`` by another process, or by
@@ -208,6 +210,12 @@ class Store:
     async def entries(self, session_id: str, after: int = 0) -> list[Entry]:
         """The events beyond ``after``, long texts put back; of erased ones the ends remain. Raises StoreCorrupt."""
         return await self._read(lambda connection: reader.entries(connection, session_id, after))
+
+    async def snapshot(self, session_id: str, after: int = 0) -> tuple[list[Entry], Position]:
+        """Events beyond ``after`` and where the journal ends, of one and the same moment. Raises as both do."""
+        return await self._read(
+            lambda connection: (reader.entries(connection, session_id, after), sessions.position(connection, session_id))
+        )
 
     async def export(self, session_id: str, target: BinaryIO) -> int:
         """Write the journal's lines, unchanged, as JSON lines; returns how many."""

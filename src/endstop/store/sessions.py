@@ -12,8 +12,8 @@ from endstop.core.chain import genesis
 from endstop.core.codec import open_line, seconds
 from endstop.errors import UsageError
 from endstop.store.journal import Position
-from endstop.store.leases import Holder, holder_of, registered
-from endstop.store.tables import LINE, events, sessions
+from endstop.store.leases import Holder, holder_of, registered, tail
+from endstop.store.tables import sessions
 
 TITLE = 200
 """Characters of the objective kept for listings."""
@@ -108,9 +108,10 @@ def position(connection: Connection, session_id: str) -> Position:
 
     Raises:
         UsageError: there is no such session.
+        StoreCorrupt: its last line is not the one that was written.
     """
     row = registered(connection, session_id)
-    line = connection.execute(select(LINE).where(events.c.session_id == session_id, events.c.seq == row.head)).scalar()
+    line = tail(connection, row)
     if line is None:
         return Position(0, row.hash, None, row.created, row.phase)
     envelope = open_line(line)

@@ -145,14 +145,19 @@ class Writer:
     def _hand_over(self, loop: asyncio.AbstractEventLoop) -> None:
         tick = self._gathering.pop(loop, None)
         if tick:
-            self._queue.put(tick)
+            self._put(tick)
+
+    def _put(self, item: list[Append] | Call) -> None:
+        self._queue.put(item)
+        if self._dead is not None:  # the thread ended just now and may not have seen it
+            self._refuse([], self._dead)
 
     def _submit(self, work: Callable[[Connection], object], commit: Commit) -> Call:
         self._alive()
         loop = asyncio.get_running_loop()
         self._hand_over(loop)
         call = Call(loop, work, commit)
-        self._queue.put(call)
+        self._put(call)
         return call
 
     # -- in the thread
@@ -307,8 +312,9 @@ class Writer:
         self._move_log(0)
 
     def _refuse(self, group: list[list[Append] | Call | None], error: StoreError) -> None:
-        while not self._queue.empty():
-            group.append(self._queue.get())
+        with suppress(Empty):
+            while True:
+                group.append(self._queue.get_nowait())
         for item in group:
             jobs: Sequence[Job] = item if isinstance(item, list) else [item] if item else []
             for job in jobs:
