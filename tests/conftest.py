@@ -42,8 +42,8 @@ def _guarded(connect: Callable[[socket.socket, Any], Any]) -> Callable[[socket.s
     return guard
 
 
-socket.socket.connect = _guarded(_connect)  # type: ignore[method-assign]
-socket.socket.connect_ex = _guarded(_connect_ex)  # type: ignore[method-assign]
+socket.socket.connect = _guarded(_connect)  # type: ignore[assignment,method-assign]
+socket.socket.connect_ex = _guarded(_connect_ex)  # type: ignore[assignment,method-assign]
 
 
 @pytest.fixture(autouse=True)

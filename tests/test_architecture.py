@@ -48,15 +48,10 @@ def name_of(path: Path) -> str:
 
 def code_lines(path: Path) -> set[int]:
     """Numbers of the lines that are neither blank, comment nor docstring."""
-    tree = ast.parse(path.read_bytes())
-    documented = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
-    strings = [node for node in ast.walk(tree) if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)]
-    holders = [node for node in ast.walk(tree) if isinstance(node, documented)]
-    texts = {id(statement) for holder in holders for statement in holder.body}
     left_out = {
         line
-        for node in strings
-        if id(node) in texts and isinstance(node.value.value, str)
+        for node in ast.walk(ast.parse(path.read_bytes()))
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
         for line in range(node.lineno, (node.end_lineno or node.lineno) + 1)
     }
     with path.open("rb") as file:

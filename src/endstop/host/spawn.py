@@ -80,24 +80,25 @@ async def run(
     word = _word(mark or uuid.uuid4().hex)
     inherited = os.environ.get(MARK)
     marked = {**env, MARK: f"{inherited},{word}" if inherited else word}
+    call = _Call(word)
     with closing(_Output(bound, keep, on_output)) as output:
         began = time.monotonic()
         process = None
         try:
             process = await _start(argv, cwd, marked, output)
+            call = _Call(word, process.pid, _born(process.pid))
             timed_out = not await _ends(process, timeout)
             duration = time.monotonic() - began
             if timed_out:
-                await _ask_to_stop(process.pid, word)
+                await _ask_to_stop(call)
             else:
                 await output.ended(_LINGER)
         except asyncio.CancelledError:
-            if process:
-                await _ask_to_stop(process.pid, word)
+            await _ask_to_stop(call)
             raise
         finally:
             # Kills before it awaits anything: a second cancel cannot come between.
-            _kill(process.pid if process else None, word)
+            _kill(call)
             if process:
                 await _ends(process, _GRACE)
         output.drain()
@@ -114,7 +115,7 @@ async def run(
 
 def kill_marked(mark: str) -> int:
     """Kill what an earlier call with this mark left behind (after a crash). Returns how many processes."""
-    return _kill(None, _word(mark))
+    return _kill(_Call(_word(mark)))
 
 
 def _word(mark: str) -> str:
@@ -290,6 +291,14 @@ def _whole_start(data: bytes) -> bytes:
 # ------------------------------------------------------------------------------------------------------------------- tree
 
 
+class _Call(NamedTuple):
+    """What the processes of a call are known by. ``since`` is the birth of the first: none of them is older."""
+
+    word: str
+    root: int | None = None
+    since: int = 0  # clock ticks since boot
+
+
 class _Process(NamedTuple):
     """A living process. ``marks`` are the calls it belongs to."""
 
@@ -300,19 +309,19 @@ class _Process(NamedTuple):
     marks: frozenset[str]
 
 
-async def _ask_to_stop(root: int, word: str) -> None:
+async def _ask_to_stop(call: _Call) -> None:
     """SIGTERM to the whole tree, then wait until it is gone, a short grace at most."""
-    _signal(_tree(root, word), signal.SIGTERM)
+    _signal(_tree(call), signal.SIGTERM)
     deadline = time.monotonic() + _GRACE
-    while _tree(root, word) and time.monotonic() < deadline:
+    while _tree(call) and time.monotonic() < deadline:
         await asyncio.sleep(0.02)
 
 
-def _kill(root: int | None, word: str) -> int:
+def _kill(call: _Call) -> int:
     """SIGKILL to everything of the call until nothing is found; returns how many processes."""
     killed: set[int] = set()
     deadline = time.monotonic() + _PATIENCE
-    while (found := _tree(root, word)) and time.monotonic() < deadline:
+    while (found := _tree(call)) and time.monotonic() < deadline:
         _signal(found, signal.SIGKILL)
         killed |= found
         time.sleep(0.004)
@@ -325,10 +334,10 @@ def _signal(pids: Iterable[int], number: signal.Signals) -> None:
             os.kill(pid, number)
 
 
-def _tree(root: int | None, word: str) -> set[int]:
+def _tree(call: _Call) -> set[int]:
     """What belongs to the call and lives: marked, in the command's group or session, or descended from such."""
-    table = list(_processes())
-    found = {p.pid for p in table if word in p.marks or root in (p.group, p.session)}
+    table = list(_processes(call.since))
+    found = {p.pid for p in table if call.word in p.marks or call.root in (p.group, p.session)}
     grown = found
     while grown:
         grown = {p.pid for p in table if p.parent in grown} - found
@@ -336,25 +345,40 @@ def _tree(root: int | None, word: str) -> set[int]:
     return found - {os.getpid()}
 
 
-def _processes() -> Iterable[_Process]:
-    """Every process that can be seen, zombies left out."""
+def _processes(since: int) -> Iterable[_Process]:
+    """Every process that can be seen and is not older, zombies left out."""
     if sys.platform == "linux":
-        return filter(None, (_from_proc(name) for name in os.listdir("/proc") if name.isdigit()))
+        return filter(None, (_from_proc(name, since) for name in os.listdir("/proc") if name.isdigit()))
     return _from_ps(subprocess.run(_PS, capture_output=True, text=True, errors="replace", check=False).stdout)
 
 
-def _from_proc(pid: str) -> _Process | None:
+def _from_proc(pid: str, since: int) -> _Process | None:
     try:
-        stat = _content(f"/proc/{pid}/stat")
+        state, parent, group, session, *_, born = _stat(pid)
     except OSError:  # gone meanwhile
         return None
-    state, parent, group, session = stat[stat.rindex(b")") + 2 :].split(maxsplit=4)[:4]
-    if state in (b"Z", b"X"):
+    if state in (b"Z", b"X") or int(born) < since:
         return None
     environment = b""
     with suppress(OSError):  # another user's: not ours
         environment = _content(f"/proc/{pid}/environ")
     return _Process(int(pid), int(parent), int(group), int(session), _marks(environment.split(b"\0")))
+
+
+def _born(pid: int) -> int:
+    """When a process was started, in clock ticks since boot; 0 if that cannot be known."""
+    if sys.platform != "linux":
+        return 0
+    try:
+        return int(_stat(str(pid))[-1])
+    except OSError:
+        return 0
+
+
+def _stat(pid: str) -> list[bytes]:
+    """Fields 3 (state) to 22 (start) of a process; its name before them may hold anything."""
+    stat = _content(f"/proc/{pid}/stat")
+    return stat[stat.rindex(b")") + 2 :].split(maxsplit=20)[:20]
 
 
 def _content(path: str) -> bytes:
