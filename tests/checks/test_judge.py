@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from endstop.checks.judge import SYSTEM, ModelJudge, parse, render, shorten
 from endstop.core import events as ev
 from endstop.core.codec import Entry
-from endstop.core.messages import Answer, Head, Message, ToolRequest, Usage, UserText
+from endstop.core.messages import Answer, Head, Message, Price, ToolRequest, Usage, UserText
 
 CONTRACT = ev.Contract(gates=[ev.Gate(gate_id="g1", run="pytest -q")], deliverables=["out.txt"], rubric="It must be fast.")
 
@@ -346,7 +346,9 @@ class Asked:
 
     name = "test:judge"
     scripted = True
-    window = max_output = price = None
+    window: int | None = None
+    max_output: int | None = None
+    price: Price | None = None
     local = True
 
     def __init__(self, answer: Answer) -> None:

@@ -192,6 +192,14 @@ def test_what_the_server_asks_to_wait_is_kept() -> None:
     assert [wait("soon"), wait("nan"), wait("inf"), failing(text("", 429)).retry_after] == [None] * 4
 
 
+def test_a_refusal_in_many_packets_is_read_whole() -> None:
+    """However it is cut, and by its status alone where it breaks off."""
+    body = b'{"error": {"message": "no", "code": "context_length_exceeded"}}'
+    packets = tuple(body[at : at + 5] for at in range(0, len(body), 5))
+    assert failing(Reply(packets, status=400)).kind == "context_overflow"
+    assert failing(Reply(packets[:3], status=503, cut=True)).kind == "overloaded"
+
+
 def test_no_secret_is_in_a_failure() -> None:
     """A server that repeats the key or a header does not get them into a log, and long complaints are cut."""
     body = text(f"key {KEY} token hdr-0123456789 is wrong " + "x" * 2000, 401)
@@ -249,6 +257,38 @@ def test_nobody_there_is_the_network(deaf: str) -> None:
     ]:
         assert error.kind == "network"
         assert "/v1 the right address" in error.hint
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        b"",
+        b"garbage\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nContent-Length: 500\r\n\r\nab",
+        b"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nContent-Length: 3\r\n\r\nabc",
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n",
+        b"HTTP/1.1 200 OK\r\nX: " + b"a" * 100_000 + b"\r\n\r\n",
+    ],
+)
+def test_what_is_no_http_is_the_network(sent: bytes) -> None:
+    """A server that hangs up, lies about its length or speaks another protocol gives a failure in one line."""
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(sent)
+        writer.close()
+
+    async def run() -> ModelError:
+        server = await asyncio.start_server(answer, "127.0.0.1", 0)
+        url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/v1"
+        async with server, model(url) as asked:
+            with pytest.raises(ModelError) as caught:
+                await asked.open(HEAD).ask(HELLO, generation=0, max_output=9)
+            return caught.value
+
+    error = asyncio.run(run())
+    assert error.kind == "network"
+    assert error.message.startswith("the connection broke")
 
 
 def test_an_answer_that_does_not_come_is_the_network() -> None:

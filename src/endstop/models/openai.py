@@ -22,6 +22,8 @@ from endstop.ports import Watch
 
 LARGEST = 64 * 1024 * 1024
 """Bytes of one answer above which the server is not believed any more."""
+LONGEST = 64 * 1024
+"""Bytes read of a refusal."""
 SHORT = 500
 """Characters kept of what a server says of its failure."""
 CHAT = "/chat/completions"
@@ -99,28 +101,33 @@ class OpenAIModel:
         """
         reader = Reader()
         try:
-            async with self._gate:
-                await self._exchange(body, watch, reader)
+            await self._fill(reader, body, watch)
             return reader.close(unique)
         except ModelError as error:
-            if error.kind == "truncated" and reader.began:  # the watcher has seen enough
-                return reader.close(unique)
             raise self._ours(error) from None
-        except (TimeoutError, aiohttp.ClientError, OSError) as error:
-            if reader.began:
-                return reader.close(unique)
-            raise self._ours(self._network(error)) from None
 
-    async def _exchange(self, body: bytes, watch: Watch | None, reader: Reader) -> None:
+    async def _fill(self, reader: Reader, body: bytes, watch: Watch | None) -> None:
+        """Feed the reader for as long as there is something to feed; what broke off after a beginning is the reader's."""
+        try:
+            async with self._gate:
+                await self._exchange(reader, body, watch)
+        except ModelError as error:
+            if error.kind != "truncated":  # else the watcher has seen enough
+                raise
+        except (TimeoutError, aiohttp.ClientError, OSError) as error:
+            if not reader.began:
+                raise self._network(error) from None
+
+    async def _exchange(self, reader: Reader, body: bytes, watch: Watch | None) -> None:
         limits = self._timeouts
         loop = asyncio.get_running_loop()
         size = 0
         # one timer for the whole exchange, moved on with each chunk
         async with asyncio.timeout(limits.first if watch else limits.whole) as timer:
             async with self._pool().post(self._base + CHAT, data=body, allow_redirects=False) as response:
+                timer.reschedule(loop.time() + limits.between)
                 if not 200 <= response.status < 300:
-                    said = faults.read(await response.content.read(64 * 1024))
-                    raise faults.fault(response.status, said, faults.retry_after(response.headers, time.time()))
+                    raise await _refusal(response)
                 async for chunk in response.content.iter_any():
                     timer.reschedule(loop.time() + limits.between)
                     size += len(chunk)
@@ -141,9 +148,12 @@ class OpenAIModel:
         return self._session
 
     def _network(self, error: Exception) -> ModelError:
-        what = " ".join(str(error).split()) or type(error).__name__
         if isinstance(error, TimeoutError):
             what = "could not connect in time" if isinstance(error, aiohttp.ServerTimeoutError) else "no answer in time"
+        elif isinstance(error, aiohttp.ClientConnectorError):
+            what = " ".join(str(error).split())
+        else:  # refused half way, cut, or bytes that are no HTTP
+            what = f"the connection broke ({type(error).__name__})"
         return ModelError("network", what, hint=f"is {self._base} the right address, and does it answer?")
 
     def _ours(self, error: ModelError) -> ModelError:
@@ -188,6 +198,20 @@ class OpenAIChat:
                 if other is None or other in tried:
                     raise
                 self._model.dialect = other
+
+
+async def _refusal(response: aiohttp.ClientResponse) -> ModelError:
+    """What a refusal means; the status tells enough where its body breaks off."""
+    body = bytearray()
+    try:
+        async for chunk in response.content.iter_any():
+            body += chunk
+            if len(body) > LONGEST:
+                break
+    except aiohttp.ClientError:
+        pass
+    wait = faults.retry_after(response.headers, time.time())
+    return faults.fault(response.status, faults.read(bytes(body)), wait)
 
 
 def _base(url: str, name: str) -> tuple[str, str]:
