@@ -40,6 +40,8 @@ HANDLERS: dict[type[ev.Event], Handler] = {}
 
 STOP_WORDS = re.compile(r"\s*(?:please\s+)?(?:stop|halt|pause|cancel|abort)(?:\s+(?:now|please|it))?\s*[.!]*\s*", re.IGNORECASE)
 """A message that is only this pauses before anything else."""
+BROKEN = 3
+"""Broken checks in a row after which the goal waits for its verifier."""
 EFFECTFUL = frozenset({"write", "idempotent", "edit", "shell"})
 
 
@@ -153,7 +155,7 @@ def _open_round(state: State) -> None:
 
 @on(ev.TurnStart)
 def _turn_start(state: State, entry: Entry, event: ev.TurnStart) -> None:
-    state.turns = event.turn_id
+    state.turns, state.recover = event.turn_id, False
     state.spend.turns += 1
     state.spend.turn_calls = 0
     state.spend.reserved = event.reserved
@@ -235,9 +237,12 @@ def _tool_start(state: State, entry: Entry, event: ev.ToolStart) -> None:
     call = state.turn.calls.get(event.tool_call_id) if state.turn else None
     if call is None:
         return
+    state.recover = False
     call.state, call.seq, call.before = "started", entry.seq, event.before
     call.effect, call.key, call.arguments = event.effect, event.key, event.arguments
     call.ident = stall.identity(event.tool_name, event.arguments)
+    if event.effect == "attached":
+        return  # the kernel answers these itself: nothing is executed
     spend = state.spend
     spend.calls += 1
     spend.turn_calls += 1
@@ -402,9 +407,9 @@ def _gate_started(state: State, entry: Entry, event: ev.GateStarted) -> None:
 def _gate_finished(state: State, entry: Entry, event: ev.GateFinished) -> None:
     seen = state.evidence
     gate = seen.gates.setdefault(event.gate_id, GateState())
-    better = evidence.finished(gate, event, entry.seq, seen.world)
+    better = evidence.finished(seen, gate, event, entry.seq)
     if not gate.baseline and state.turn is None:
-        gate.baseline, gate.baseline_collected = event.outcome, event.collected
+        gate.baseline, gate.baseline_collected = gate.outcome, event.collected
     if event.fingerprint:
         seen.fingerprint = event.fingerprint
         state.stall.fingerprints.add(event.fingerprint)
@@ -460,7 +465,7 @@ def _goal_returned(state: State, entry: Entry, event: ev.GoalReturned) -> None:
     if state.goal is None:
         return
     claim = state.goal.claim
-    if claim is not None and (claim.by != "readiness" or claim.judged):
+    if claim is not None and (claim.by in ("task_complete", "answer") or claim.judged):
         state.spend.verifications += 1
     seen = state.evidence
     seen.returned = evidence.Returned(event.why, event.missing, seen.world, seen.fingerprint)
@@ -492,7 +497,7 @@ def _goal_judged(state: State, entry: Entry, event: ev.GoalJudged) -> None:
         state.goal.claim.judging = False
         state.goal.claim.judged = event.result == "verdict"
     if event.result == "verdict":
-        seen.verdict, seen.verdict_seq, seen.judge_broken = event, entry.seq, 0
+        seen.verdict, seen.verdict_seq, seen.judge_broken, seen.parks = event, entry.seq, 0, 0
     else:
         seen.judge_broken += 1
 
@@ -504,6 +509,10 @@ def _goal_parked(state: State, entry: Entry, event: ev.GoalParked) -> None:
     left: ev.Phase = "checking" if state.goal.claim is not None else "working"
     state.goal.parked = Parked(event.on, event.ref, event.until, entry.time, event.said, left)
     state.round_parked = True
+    if event.on == "verifier":
+        seen = state.evidence
+        seen.broken_since = seen.broken_since if seen.parks else entry.time
+        seen.parks += 1
     if state.stall.park:
         state.stall.park = False
         state.stall.polls += 1
@@ -538,9 +547,7 @@ def _unpark(state: State, goal: Goal, cause: str) -> None:
         if call is not None:
             call.result = cause
     if parked.on == "verifier":
-        state.evidence.judge_broken = 0
-        for gate in state.evidence.gates.values():
-            gate.broken = 0
+        evidence.last_try(state.evidence, BROKEN)
 
 
 def _reopen(state: State, goal: Goal) -> None:

@@ -153,7 +153,9 @@ class _Batch:
             return Record(events=tuple(self.events))
         if self.asks:
             return Record(events=tuple(self._ask()))
-        return Record(events=tuple(self._wait(waits[0])))
+        if waits:
+            return Record(events=tuple(self._wait(waits[0])))
+        return Record(events=(ev.GoalParked(on="grant", said="permission"),))
 
     def _one(self, call: Call, later: list[Call], waits: list[Call]) -> bool:
         """Settle one call; True ends the pass."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from endstop.core import events as ev
 from endstop.core import evidence as known
+from endstop.core.apply import BROKEN
 from endstop.core.calls import complete
 from endstop.core.effects import AnyAct, AskJudge, Look, Record, RunGates
 from endstop.core.events import Event
@@ -26,8 +27,6 @@ from endstop.core.limits import (
     reserve,
 )
 
-BROKEN = 3
-"""Broken checks in a row after which the goal waits for its verifier."""
 BACKOFF = (60.0, 300.0, 900.0)
 VERIFIER_HOURS = 24
 BYTES_PER_TOKEN = 3
@@ -195,8 +194,8 @@ def _gates(state: State, goal: Goal, claim: Claim, now: float) -> AnyAct | None:
 
 
 def _park(state: State, said: str, now: float) -> AnyAct:
-    times = max(0, state.evidence.judge_broken, *(gate.broken for gate in state.evidence.gates.values())) - BROKEN
-    return Record(events=(ev.GoalParked(on="verifier", until=now + BACKOFF[min(max(times, 0), len(BACKOFF) - 1)], said=said),))
+    wait = BACKOFF[min(state.evidence.parks, len(BACKOFF) - 1)]
+    return Record(events=(ev.GoalParked(on="verifier", until=now + wait, said=said),))
 
 
 def _judge(state: State, goal: Goal, claim: Claim, now: float) -> AnyAct | None:

@@ -60,7 +60,9 @@ def _stop(s: State, now: float) -> AnyAct | None:
         ]
         if s.turn is not None and not s.turn.ended:
             events.append(ev.TurnEnd(turn_id=s.turn.id, outcome="interrupted"))
-        return Record(events=(*events, ev.GoalPaused(reason="interrupt", by="message")))
+        unanswered = [ev.QuestionExpired(question_id=q.id) for q in s.questions.values() if q.answer is None and not q.expired]
+        withdrawn = [ev.GrantExpired(request_id=g.id) for g in s.grants.values() if not g.kind]
+        return Record(events=(*events, *unanswered, *withdrawn, ev.GoalPaused(reason="interrupt", by="message")))
     if s.phase != "paused":
         return None
     goal = s.goal
@@ -246,7 +248,7 @@ def _waiting(s: State, now: float) -> AnyAct | None:
                 returned = ev.GoalReturned(tool_call_id=claim.call_id, why="unverified", missing=[parked.said])
                 done = (complete(claim.call_id, text, code="not_done"),) if claim.call_id else ()
                 return Record(events=(resumed, returned, *done))
-            if now - parked.since >= VERIFIER_HOURS * 3600:
+            if now - s.evidence.broken_since >= VERIFIER_HOURS * 3600:
                 return Record(events=_blocked(f"unverifiable: {parked.said}", "verifier"))
     return Record(events=(resumed,)) if over else Wait(on=parked.on, until=parked.until)
 

@@ -27,6 +27,7 @@ class GateState(msgspec.Struct):
     fingerprint: str = ""
     started: bool = False
     broken: int = 0  # in a row
+    absent: bool = False  # its command was not found at the start: the work has to bring it
 
 
 class Returned(msgspec.Struct, frozen=True):
@@ -55,6 +56,8 @@ class Evidence(msgspec.Struct):
     verdict: GoalJudged | None = None
     verdict_seq: int = 0
     judge_broken: int = 0  # unreadable, unreachable or declined in a row
+    parks: int = 0  # times in a row the goal was parked for its verifier
+    broken_since: float = 0.0  # when it was parked so first
     judge_name: str = ""
     judge_independent: bool = True
     impossible: str = ""  # the judge said so once already
@@ -84,22 +87,38 @@ def fresh(evidence: Evidence, gate: Gate) -> bool:
     )
 
 
-def finished(state: GateState, event: GateFinished, seq: int, world: int) -> bool:
+NOT_FOUND = 127
+"""Exit status of a shell for a command it does not find."""
+
+
+def finished(evidence: Evidence, state: GateState, event: GateFinished, seq: int) -> bool:
     """Take in a gate's result; True if it is progress: a failing gate passes, or fails in fewer tests."""
+    outcome = event.outcome
+    if outcome == "broken" and event.exit_code == NOT_FOUND and (state.absent or not state.baseline):
+        outcome, state.absent = "fail", True
     better = state.outcome == "fail" and (
-        event.outcome == "pass"
+        outcome == "pass"
         or (
-            event.outcome == "fail"
+            outcome == "fail"
             and bool(event.failing)
             and bool(state.failing)
             and len(event.failing or ()) < len(state.failing or ())
         )
     )
-    state.outcome, state.output, state.exit_code = event.outcome, event.output, event.exit_code
+    state.outcome, state.output, state.exit_code = outcome, event.output, event.exit_code
     state.failing, state.collected, state.retries = event.failing, event.collected, event.retries
-    state.seq, state.world, state.fingerprint, state.started = seq, world, event.fingerprint, False
-    state.broken = state.broken + 1 if event.outcome == "broken" else 0
+    state.seq, state.world, state.fingerprint, state.started = seq, evidence.world, event.fingerprint, False
+    if outcome != "broken" and state.broken:
+        evidence.parks = 0
+    state.broken = state.broken + 1 if outcome == "broken" else 0
     return better
+
+
+def last_try(evidence: Evidence, broken: int) -> None:
+    """After a wait for the verifier: one more broken check parks again."""
+    evidence.judge_broken = min(evidence.judge_broken, broken - 1)
+    for gate in evidence.gates.values():
+        gate.broken = min(gate.broken, broken - 1)
 
 
 def red_gates(evidence: Evidence, contract: Contract) -> list[str]:

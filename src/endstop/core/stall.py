@@ -100,7 +100,9 @@ def canonical(arguments: dict[str, Any]) -> bytes:
 
 
 def identity(tool: str, arguments: dict[str, Any]) -> str:
-    """Identity of a call: no prose, no ids."""
+    """Identity of a call: no prose, no ids. Insisting on a repetition ("again") leaves it the same call."""
+    if "again" in arguments:
+        arguments = {key: value for key, value in arguments.items() if key != "again"}
     return f"{tool}:{sha256(canonical(arguments)).hexdigest()[:32]}"
 
 
