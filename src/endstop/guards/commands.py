@@ -110,6 +110,7 @@ class _Scanner:
         self._word: str | None = None
         self._words: list[str] = []
         self._commands: list[list[str]] = []
+        self._ticks = 0
         self.clear = "\0" not in text
 
     def scan(self) -> list[list[str]]:
@@ -146,6 +147,9 @@ class _Scanner:
         if character in "$`()" or _BRACES.match(self._text, self._at - 1):
             self.clear = False
         if character in "`()":
+            self._ticks += character == "`"
+            if self._ticks % 2 and character == "`" and self._word is None:
+                self._add(character)  # it may be the name of a command
             self._end_command()  # what stands inside is a command of its own
         else:
             run = _ORDINARY.match(self._text, self._at)

@@ -95,9 +95,6 @@ def _outcome(ended: spawn.Ended, seconds: float) -> Outcome:
         said = f"(Command exited with code {ended.exit_code})"
         if name := _signal_name(ended.exit_code - 128):  # the way a shell, or the sandbox, passes a signal on
             said = f"(128 + {ended.exit_code - 128}: ended by {name})\n{said}"
-    if ended.killed:
-        note = f"({ended.killed} process{'es' if ended.killed > 1 else ''} it left behind stopped)"
-        said = f"{note}\n{said}" if said else note
     output = ended.output.rstrip("\n") or "(no output)"
     return Outcome(
         success=ended.exit_code == 0 and not ended.timed_out,
