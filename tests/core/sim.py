@@ -1,16 +1,17 @@
-"""A pure driver for tests of the kernel: decide, journal, perform, journal, apply, with everything outside played by functions."""
+"""A pure driver for tests of the kernel: the whole wheel, with everything outside played by functions."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any
 
-from endstop.core import chain, codec, effects, stall
+from endstop.core import chain, codec, effects
 from endstop.core import events as ev
 from endstop.core.apply import apply
 from endstop.core.codec import Entry
 from endstop.core.decide import decide
 from endstop.core.goal import Kit, State
+from endstop.core.identity import digests
 from endstop.core.limits import DEFAULTS
 from endstop.core.messages import Answer, ToolRequest, ToolSpec, Usage
 
@@ -114,9 +115,14 @@ class Sim:
                     outcome, code = self.gates(gate, self) if self.gates else ("pass", 0)
                     self.record(
                         ev.GateFinished(
-                            gate_id=gate.gate_id, outcome=outcome, exit_code=code, output=outcome, duration_ms=1,
-                            fingerprint=self.fingerprint(), stale=False,
-                        )  # fmt: skip
+                            gate_id=gate.gate_id,
+                            outcome=outcome,
+                            exit_code=code,
+                            output=outcome,
+                            duration_ms=1,
+                            fingerprint=self.fingerprint(),
+                            stale=False,
+                        )
                     )
             case effects.AskJudge():
                 assert self.judge is not None
@@ -161,7 +167,7 @@ class Sim:
         if isinstance(played, ev.ToolComplete):
             return played
         success, text = played
-        raw, norm = stall.digests(text)
+        raw, norm = digests(text)
         return ev.ToolComplete(
             tool_call_id=run.tool_call_id, success=success, executed=True, result=ev.Result(content=text),
             error=None if success else ev.Failure(code="failed", message=text), hash=raw, norm_hash=norm,

@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 from endstop.core import effects
 from endstop.core import events as ev
 from endstop.core.apply import replay
+from endstop.core.decide import decide
 from endstop.core.goal import ENDED
-from endstop.core.limits import CLOSING
+from endstop.core.limits import AXES, CLOSING
 from endstop.core.messages import Answer, AssistantText, ToolText
 from tests.core.sim import Sim, call, says, spec
 
@@ -58,7 +59,9 @@ verdicts = st.sampled_from(
         ev.GoalJudged(result="unreachable", raw="!"),
     ]
 )
-moves = st.sampled_from(["step"] * 30 + ["crash", "die", "message", "stop", "abort", "pause", "resume", "cancel", "answer", "late"])
+moves = st.sampled_from(
+    ["step"] * 30 + ["crash", "die", "message", "stop", "abort", "pause", "resume", "cancel", "answer", "late"]
+)
 limits = st.fixed_dictionaries(
     {"turns": st.integers(1, 14).map(float), "rounds": st.integers(1, 6).map(float), "wall": st.just(1e6)},
     optional={
@@ -80,9 +83,11 @@ class World:
         draw = data.draw
         self.draw = draw
         script = draw(st.lists(answers, min_size=1, max_size=6), label="model")
-        outcomes = draw(st.lists(st.tuples(st.sampled_from(["pass", "fail", "broken"]), st.just(1)), min_size=1, max_size=4), label="gates")
+        said = st.tuples(st.sampled_from(["pass", "fail", "broken"]), st.just(1))
+        outcomes = draw(st.lists(said, min_size=1, max_size=4), label="gates")
         judged = draw(st.lists(verdicts, min_size=1, max_size=3), label="judge")
-        results = draw(st.lists(st.tuples(st.booleans(), st.sampled_from(["ok", "y" * 40, "took 3.2 s"])), min_size=1, max_size=4))
+        result = st.tuples(st.booleans(), st.sampled_from(["ok", "y" * 40, "took 3.2 s"]))
+        results = draw(st.lists(result, min_size=1, max_size=4))
         count = {"gate": 0, "judge": 0}
 
         def gate(g: ev.Gate, sim: Sim) -> tuple[str, int]:
@@ -166,8 +171,6 @@ class World:
 
 def effects_of(sim: Sim) -> effects.AnyAct:
     """What decide wants now."""
-    from endstop.core.decide import decide
-
     return decide(sim.state, sim.now)
 
 
@@ -261,6 +264,4 @@ def honest(sim: Sim, ended: ev.GoalEnded) -> None:
 
 def test_closing_is_kept_back_on_every_axis() -> None:
     """The closing reserve names real axes."""
-    from endstop.core.limits import AXES
-
     assert set(CLOSING) <= set(AXES)

@@ -8,49 +8,20 @@ start without an end never stands for something that had not begun.
 from __future__ import annotations
 
 from difflib import get_close_matches
-from hashlib import sha256
 from typing import Any
 
 from endstop.core import events as ev
 from endstop.core import stall
-from endstop.core.codec import seconds as seconds_of
+from endstop.core.asking import CLAIMS, Asking, ask_permission, ask_question, attached, begin_wait
 from endstop.core.effects import AnyAct, Look, Record, Run, RunTools
 from endstop.core.events import Event
 from endstop.core.goal import Call, Memo, State, open_calls, waiting_humans
 from endstop.core.limits import call_full, show
 from endstop.core.messages import ToolSpec
+from endstop.core.results import complete, key_of, prepare
 
-CLAIMS = ("task_complete", "report_blocked")
 PARALLEL = frozenset({"read", "read_outside"})
-GRANT_HOURS = 24.0
 APPROVED = "approved"
-
-
-def complete(
-    call_id: str,
-    content: str,
-    *,
-    success: bool = False,
-    executed: bool = False,
-    code: str = "",
-    memo: Memo | None = None,
-    exit_code: int | None = None,
-) -> ev.ToolComplete:
-    """A result written by the kernel. With ``memo`` it is a known result given again."""
-    raw, norm = (memo.hash, memo.norm) if memo else stall.digests(content)
-    error = ev.Failure(code=code, message=content) if code else (memo.error if memo else None)
-    return ev.ToolComplete(
-        tool_call_id=call_id,
-        success=memo.success if memo else success,
-        executed=executed,
-        result=ev.Result(content=content),
-        error=error,
-        exit_code=memo.exit_code if memo else exit_code,
-        cached=True if memo else None,
-        of=memo.seq if memo else None,
-        hash=raw,
-        norm_hash=norm,
-    )
 
 
 def settle(state: State, now: float) -> AnyAct | None:
@@ -63,7 +34,7 @@ def settle(state: State, now: float) -> AnyAct | None:
     calls = open_calls(state)
     started = [call for call in calls if call.state == "started"]
     if started:
-        return _attached(state, started)
+        return attached(state, started)
     claims = [call for call in calls if call.request.name in CLAIMS]
     ordinary = [call for call in calls if call.request.name not in CLAIMS]
     if ordinary:
@@ -85,47 +56,6 @@ def _noticed(notice: stall.Notice) -> Event:
     )
 
 
-def _attached(state: State, started: list[Call]) -> AnyAct | None:
-    """Started calls that wait for something: their result once it is there, else the park."""
-    results: list[Event] = []
-    for call in started:
-        question = next((q for q in state.questions.values() if q.call_id == call.request.tool_call_id), None)
-        call_id = call.request.tool_call_id
-        if question is not None and question.answer is not None:
-            results.append(complete(call_id, question.answer, success=True, executed=True))
-        elif question is not None and question.expired:
-            results.append(complete(call_id, "No answer came in time.", executed=True, code="no_answer"))
-        elif call.result is not None:
-            results.append(complete(call_id, call.result, success=True, executed=True))
-    if results:
-        return Record(events=tuple(results))
-    question = next((q for q in state.questions.values() if q.call_id == started[0].request.tool_call_id), None)
-    if question is not None:
-        return Record(events=(ev.GoalParked(on="question", ref=question.id, until=question.expires_at, said=question.text),))
-    return None
-
-
-def prepare(state: State, call: Call) -> tuple[ToolSpec | None, dict[str, Any], str, str]:
-    """(spec, arguments without ``again``, identity, why again) of a call; spec None for an unknown tool."""
-    spec = state.kit.tools.get(call.request.name)
-    arguments = call.request.arguments
-    if not isinstance(arguments, dict):
-        return spec, {}, "", ""
-    if spec is not None and spec.effect == "write" and "again" in arguments:
-        arguments = dict(arguments)
-        again = str(arguments.pop("again"))
-    else:
-        again = ""
-    return spec, arguments, stall.identity(call.request.name, arguments), again
-
-
-def key_of(state: State, tool: str, arguments: dict[str, Any], again: str, seq: int) -> str:
-    """Idempotency key: SHA-256 over goal, tool and canonical arguments; an insisted repetition has one of its own."""
-    goal = state.goal.queued.goal_id if state.goal else state.session_id
-    insisted = f"\n{seq}" if again else ""
-    return sha256(f"{goal}\n{tool}{insisted}\n".encode() + stall.canonical(arguments)).hexdigest()
-
-
 class _Batch:
     """One pass over the calls of a turn that have no result yet."""
 
@@ -134,7 +64,7 @@ class _Batch:
         self.now = now
         self.events: list[Event] = []
         self.runs: list[Run] = []
-        self.asks: list[tuple[Call, ToolSpec, dict[str, Any], str]] = []
+        self.asks: list[Asking] = []
         self.look = False
 
     def run(self, calls: list[Call]) -> AnyAct:
@@ -152,9 +82,9 @@ class _Batch:
         if self.events:
             return Record(events=tuple(self.events))
         if self.asks:
-            return Record(events=tuple(self._ask()))
+            return Record(events=tuple(ask_permission(self.state, self.now, self.asks)))
         if waits:
-            return Record(events=tuple(self._wait(waits[0])))
+            return Record(events=tuple(begin_wait(self.state, self.now, waits[0])))
         return Record(events=(ev.GoalParked(on="grant", said="permission"),))
 
     def _one(self, call: Call, later: list[Call], waits: list[Call]) -> bool:
@@ -170,7 +100,7 @@ class _Batch:
             waits.append(call)
             return False
         if spec.name == "ask_user":
-            self._question(call, arguments, later)
+            self.events += ask_question(self.state, call, arguments, later)
             return True
         evidence = self.state.evidence
         if (
@@ -306,83 +236,6 @@ class _Batch:
         words = f"Denied by a person. {grant.feedback}" if grant.feedback else "Denied: no permission was given."
         self.events.append(complete(call.request.tool_call_id, words.strip(), code="denied"))
         return False
-
-    def _ask(self) -> list[Event]:
-        until = self.now + GRANT_HOURS * 3600
-        asked: list[Event] = []
-        for call, spec, arguments, why in self.asks:
-            binding = sha256(f"{spec.name}\n".encode() + stall.canonical(arguments)).hexdigest()
-            asked.append(
-                ev.PermissionRequested(
-                    request_id=f"{binding[:8]}-{self.state.seq}",
-                    tool_call_id=call.request.tool_call_id,
-                    permission_request={"kind": spec.effect, "toolName": spec.name, "arguments": arguments},
-                    binding=binding,
-                    risk="irreversible" if spec.irreversible else spec.effect,
-                    why=why,
-                    expires_at=until,
-                )
-            )
-        said = ", ".join(spec.name for _, spec, _, _ in self.asks)
-        return [*asked, ev.GoalParked(on="grant", until=until, said=f"permission for {said}")]
-
-    def _question(self, call: Call, arguments: dict[str, Any], later: list[Call]) -> None:
-        self.events.append(self._begin(call, arguments))
-        self.events.append(
-            ev.QuestionAsked(
-                question_id=f"q{self.state.seq}",
-                tool_call_id=call.request.tool_call_id,
-                question=str(arguments.get("question", "")),
-                options=[str(option) for option in arguments.get("options") or []],
-                allow_freeform=bool(arguments.get("allow_freeform", True)),
-                on_timeout="continue",
-            )
-        )
-        rest = [other for other in open_calls(self.state) if other.request.name in CLAIMS]
-        for other in [*later, *rest]:
-            text = "Not run: a question to a human was asked first."
-            self.events.append(complete(other.request.tool_call_id, text, code="not_run_question"))
-
-    def _begin(self, call: Call, arguments: dict[str, Any]) -> Event:
-        assert self.state.turn is not None
-        return ev.ToolStart(
-            tool_call_id=call.request.tool_call_id,
-            tool_name=call.request.name,
-            arguments=arguments,
-            turn_id=self.state.turn.id,
-            effect="attached",
-            key=key_of(self.state, call.request.name, arguments, "", 0),
-        )
-
-    def _wait(self, call: Call) -> list[Event]:
-        arguments = prepare(self.state, call)[1]
-        until, path, said = wait_for(arguments, self.now)
-        on: ev.ParkedOn = "condition" if path else "time"
-        return [
-            self._begin(call, arguments),
-            ev.GoalParked(on=on, ref=call.request.tool_call_id, until=until, said=said),
-        ]
-
-
-LONGEST_WAIT = 24 * 3600.0
-
-
-def wait_for(arguments: dict[str, Any], now: float) -> tuple[float, str, str]:
-    """(until in epoch seconds, file to wait for or "", words) of a wait call; at most 24 hours."""
-    until = now + LONGEST_WAIT
-    seconds = arguments.get("seconds")
-    if isinstance(seconds, (int, float)):
-        until = min(until, now + max(0.0, float(seconds)))
-    moment = arguments.get("until")
-    if isinstance(moment, str):
-        try:
-            moment = seconds_of(moment)
-        except ValueError:
-            moment = None
-    if isinstance(moment, (int, float)):
-        until = min(until, float(moment))
-    path = str(arguments.get("file") or "")
-    return until, path, f"file {path}" if path else f"{max(0.0, until - now):.0f} seconds"
 
 
 def _claim(state: State, claims: list[Call]) -> AnyAct:

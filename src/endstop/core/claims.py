@@ -8,8 +8,6 @@ from __future__ import annotations
 
 from endstop.core import events as ev
 from endstop.core import evidence as known
-from endstop.core.apply import BROKEN
-from endstop.core.calls import complete
 from endstop.core.effects import AnyAct, AskJudge, Look, Record, RunGates
 from endstop.core.events import Event
 from endstop.core.goal import Claim, Goal, State
@@ -26,6 +24,8 @@ from endstop.core.limits import (
     expected_input,
     reserve,
 )
+from endstop.core.on_goal import BROKEN
+from endstop.core.results import complete
 
 BACKOFF = (60.0, 300.0, 900.0)
 VERIFIER_HOURS = 24

@@ -9,9 +9,9 @@ from collections.abc import Callable
 
 from endstop.core import events as ev
 from endstop.core import evidence as known
-from endstop.core.calls import complete, settle
-from endstop.core.claims import BACKOFF, VERIFIER_HOURS, axis_unit, capped, check, next_turn, nudge, run_gates, verifications_full
-from endstop.core.effects import AnyAct, CallModel, Idle, Look, Record, Run, RunTools, Wait
+from endstop.core.calls import settle
+from endstop.core.claims import axis_unit, capped, check, next_turn, nudge, run_gates, verifications_full
+from endstop.core.effects import AnyAct, CallModel, Idle, Look, Record, Wait
 from endstop.core.events import Event
 from endstop.core.goal import ENDED, State, active_now, open_calls
 from endstop.core.handoff import closing_prompt, ending
@@ -24,13 +24,13 @@ from endstop.core.limits import (
     reserve,
     warnings,
 )
+from endstop.core.recovery import recover
+from endstop.core.results import complete
 from endstop.core.stall import Notice
-from endstop.errors import PASSING
+from endstop.core.waits import failed, park, waiting
 
-CRASH_LOOP = 3
 READS = 10
 """Read-only calls after which readiness is looked at inside a round."""
-MODEL_HOURS = 6
 
 
 def decide(state: State, now: float) -> AnyAct:
@@ -69,72 +69,6 @@ def _stop(s: State, now: float) -> AnyAct | None:
     if goal is not None and goal.pause == "interrupt" and any(m.source == "user" for m in s.inbox):
         return Record(events=(ev.GoalResumed(from_="paused", cause="message"),))
     return Idle(why="paused")
-
-
-def _recover(s: State, now: float) -> AnyAct | None:
-    """3. After a crash: starts without an end, by what they were; then one look."""
-    if s.recover:
-        if s.crashes >= CRASH_LOOP and s.phase in ("working", "checking", "waiting", "queued"):
-            return Record(events=(ev.GoalPaused(reason="crash_loop", by="kernel"),))
-        lost = _lost(s)
-        if lost is not None:
-            return lost
-    if s.look_due and s.phase in ("working", "checking"):
-        return Look(purpose="resume")
-    return None
-
-
-def _lost(s: State) -> AnyAct | None:
-    turn = s.turn
-    if s.goal is not None and s.goal.claim is not None and s.goal.claim.judging and s.spend.reserved:
-        judged = ev.GoalJudged(result="unreachable", raw="the process ended while the judge was asked")
-        return Record(events=(_estimated(s, "judge", s.evidence.judge_name, None), judged))
-    if turn is None or turn.ended:
-        return None
-    if not turn.answered:
-        purpose = "close" if turn.purpose == "close" else "recover" if turn.purpose == "recover" else "work"
-        usage = _estimated(s, purpose, turn.model, turn.id)
-        return Record(events=(usage, ev.TurnEnd(turn_id=turn.id, outcome="lost")))
-    started = [c for c in open_calls(s) if c.state == "started" and c.effect != "attached"]
-    unknown = [c for c in started if c.effect in ("write", "shell")]
-    if unknown:
-        text = (
-            "The runtime ended while this ran. Whether it took effect is unknown, and it was not run again. "
-            "Inspect what it may have done before you go on."
-        )
-        return Record(events=tuple(complete(c.request.tool_call_id, text, executed=True, code="effect_unknown") for c in unknown))
-    if not started or s.phase != "working":
-        return None
-    runs = [
-        Run(
-            tool_call_id=c.request.tool_call_id,
-            name=c.request.name,
-            arguments=c.arguments,
-            key=c.key,
-            effect=c.effect,  # type: ignore[arg-type]
-            again=True,
-            before=c.before,
-        )
-        for c in started
-    ]
-    return RunTools(calls=tuple(runs))
-
-
-def _estimated(s: State, initiator: str, model: str, turn_id: int | None) -> ev.AssistantUsage:
-    """Usage of a call whose answer was lost: its whole reservation, marked."""
-    reserved = s.spend.reserved
-    return ev.AssistantUsage(
-        initiator=initiator,  # type: ignore[arg-type]
-        turn_id=turn_id,
-        model=model,
-        input_tokens=int(reserved.get("input-tokens", 0)),
-        cache_read_tokens=0,
-        cache_write_tokens=0,
-        output_tokens=int(reserved.get("output-tokens", 0)),
-        cost=reserved.get("cost"),
-        estimated=True,
-        attempt=1,
-    )
 
 
 def _closing(s: State, now: float) -> AnyAct | None:
@@ -221,61 +155,6 @@ def _start(s: State, now: float) -> AnyAct | None:
     return run_gates(s, todo, "baseline") if todo else None
 
 
-def _waiting(s: State, now: float) -> AnyAct | None:
-    """7. Waiting: met or expired, else wait on."""
-    goal = s.goal
-    if s.phase != "waiting" or goal is None or goal.parked is None:
-        return None
-    parked = goal.parked
-    over = parked.until is not None and now >= parked.until
-    resumed = ev.GoalResumed(from_="waiting", cause=f"{parked.on} over" if over else parked.on)
-    spoken = any(m.source == "user" for m in s.inbox)
-    match parked.on:
-        case "question":
-            return _waiting_question(s, parked.ref, over, resumed) or Wait(on="question", until=parked.until)
-        case "grant":
-            return _waiting_grant(s, over, resumed) or Wait(on="grant", until=parked.until)
-        case "time" | "condition":
-            if over or spoken:
-                cause = "a human wrote" if spoken else "the time is over"
-                return Record(events=(ev.GoalResumed(from_="waiting", cause=cause),))
-            path = parked.said.removeprefix("file ") if parked.on == "condition" else None
-            return Wait(on=parked.on, until=parked.until, condition=path)
-        case "verifier":
-            if spoken and goal.claim is not None:
-                claim = goal.claim
-                text = "Not verified: the check cannot run, and a human wrote meanwhile."
-                returned = ev.GoalReturned(tool_call_id=claim.call_id, why="unverified", missing=[parked.said])
-                done = (complete(claim.call_id, text, code="not_done"),) if claim.call_id else ()
-                return Record(events=(resumed, returned, *done))
-            if now - s.evidence.broken_since >= VERIFIER_HOURS * 3600:
-                return Record(events=_blocked(f"unverifiable: {parked.said}", "verifier"))
-    return Record(events=(resumed,)) if over else Wait(on=parked.on, until=parked.until)
-
-
-def _waiting_question(s: State, ref: str | None, over: bool, resumed: Event) -> AnyAct | None:
-    question = s.questions.get(ref or "")
-    if question is None or question.answer is not None:
-        return Record(events=(resumed,))
-    if not (over or question.expired):
-        return None
-    expired = () if question.expired else (ev.QuestionExpired(question_id=question.id),)
-    if question.on_timeout == "blocked":
-        return Record(events=(*expired, *_blocked(f"no answer to: {question.text}", "no answer")))
-    return Record(events=(*expired, resumed))
-
-
-def _waiting_grant(s: State, over: bool, resumed: Event) -> AnyAct | None:
-    still = [g for g in s.grants.values() if not g.kind]
-    if not still:
-        return Record(events=(resumed,))
-    return Record(events=(*[ev.GrantExpired(request_id=g.id) for g in still], resumed)) if over else None
-
-
-def _blocked(reason: str, rule: str) -> tuple[Event, ...]:
-    return (ev.GoalClosing(target="blocked", reason=reason, detail={"rule": rule, "needs": reason}),)
-
-
 def _checking(s: State, now: float) -> AnyAct | None:
     """8. A claim is under check."""
     return check(s, now) if s.phase == "checking" else None
@@ -284,24 +163,6 @@ def _checking(s: State, now: float) -> AnyAct | None:
 def _calls(s: State, now: float) -> AnyAct | None:
     """9 and 10. A look where a stall counter stands at a threshold, then the open calls; none open ends the turn."""
     return settle(s, now)
-
-
-def _failed(s: State, now: float) -> AnyAct | None:
-    """After 10: the model did not answer. What may pass is waited for, the rest ends the goal."""
-    turn = s.turn
-    if turn is None or turn.ended != "failed" or turn.handled or turn.error is None or s.phase != "working":
-        return None
-    code = turn.error.code
-    if code == "context_overflow":
-        window = float(s.spend.last_input or s.window.size // 3)
-        return Record(events=capped(Full("context", window, window)))
-    if code not in PASSING:
-        detail = {"error": code, "message": turn.error.message}
-        return Record(events=(ev.GoalClosing(target="failed", reason=turn.error.message, detail=detail),))
-    if now - s.failing_since >= MODEL_HOURS * 3600:
-        return Record(events=_blocked(f"the model does not answer: {turn.error.message}", "model"))
-    until = max(now + BACKOFF[min(s.failures, len(BACKOFF)) - 1], turn.retry_at or 0.0)
-    return Record(events=(ev.GoalParked(on="model", until=until, said=f"{code}: {turn.error.message}"),))
 
 
 def _halt(s: State, now: float) -> AnyAct | None:
@@ -334,14 +195,6 @@ def _halted(s: State, halt: Notice) -> tuple[Event, ...]:
 def _stuck(halt: Notice, target: ev.Target) -> Event:
     detail = {"rule": halt.rule, "pattern": halt.text, "count": halt.count, "seqs": halt.seqs}
     return ev.GoalClosing(target=target, reason=f"stall: {halt.text}", detail=detail)
-
-
-def _park(s: State, now: float) -> AnyAct | None:
-    """A poller that sees nothing change is parked on time: 1, 5, 15 minutes."""
-    if not s.stall.park or s.phase != "working":
-        return None
-    wait = BACKOFF[min(s.stall.polls, len(BACKOFF) - 1)]
-    return Record(events=(ev.GoalParked(on="time", until=now + wait, said="polling brought nothing new"),))
 
 
 def _ready(s: State, now: float) -> AnyAct | None:
@@ -443,16 +296,16 @@ def _call(s: State, now: float) -> AnyAct:
 RULES: tuple[Callable[[State, float], AnyAct | None], ...] = (
     _idle,
     _stop,
-    _recover,
+    recover,
     _closing,
     _time,
     _start,
-    _waiting,
+    waiting,
     _checking,
     _calls,
-    _failed,
+    failed,
     _halt,
-    _park,
+    park,
     _ready,
     _round_over,
     _call,

@@ -12,6 +12,7 @@ from typing import Any, Literal
 import msgspec
 
 from endstop.core import events as ev
+from endstop.core.codec import Entry
 from endstop.core.context import Window
 from endstop.core.events import Event, Phase
 from endstop.core.evidence import Evidence
@@ -263,6 +264,29 @@ class State(msgspec.Struct):
     failures: int = 0  # model calls that failed in a row
     failing_since: float = 0.0
     answered: bool = False  # the model answered at least once in this goal
+
+
+def open_round(state: State) -> None:
+    """A round begins."""
+    state.round_open, state.round_calls, state.round_parked = True, False, False
+    state.spend.rounds += 1
+    state.spend.round_calls = 0
+
+
+Handler = Callable[[State, Entry, Any], None]
+
+
+class Handlers(dict[type[Event], Handler]):
+    """Functions that take in events, by type."""
+
+    def on(self, kind: type[Event]) -> Callable[[Handler], Handler]:
+        """Register the function for one type."""
+
+        def register(handler: Handler) -> Handler:
+            self[kind] = handler
+            return handler
+
+        return register
 
 
 def allowed(state: State, event: Event) -> Phase | None:

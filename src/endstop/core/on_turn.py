@@ -1,0 +1,295 @@
+"""What messages, turns, calls and humans change in the state: one function per event type."""
+
+from __future__ import annotations
+
+import re
+
+from endstop.core import events as ev
+from endstop.core import stall
+from endstop.core.codec import Entry
+from endstop.core.goal import Call, Grant, Handlers, Memo, Process, Question, State, Turn, open_round
+from endstop.core.identity import identity
+from endstop.core.messages import AssistantText, ToolText, UserText
+from endstop.core.stall import Seen
+
+HANDLERS = Handlers()
+
+STOP_WORDS = re.compile(r"\s*(?:please\s+)?(?:stop|halt|pause|cancel|abort)(?:\s+(?:now|please|it))?\s*[.!]*\s*", re.IGNORECASE)
+"""A message that is only this pauses before anything else."""
+EFFECTFUL = frozenset({"write", "idempotent", "edit", "shell"})
+
+
+# ---------------------------------------------------------------------------------------------------------------- session
+
+
+@HANDLERS.on(ev.SessionStart)
+def _session_start(state: State, entry: Entry, event: ev.SessionStart) -> None:
+    state.session_id, state.kind, state.salt = event.session_id, event.kind, event.salt or ""
+
+
+@HANDLERS.on(ev.SessionResume)
+def _session_resume(state: State, entry: Entry, event: ev.SessionResume) -> None:
+    state.generation = event.generation
+    state.look_due = state.evidence.baseline is not None
+    if not event.crashed:
+        return
+    state.recover = True
+    state.crashes += 1
+    for gate in state.evidence.gates.values():
+        gate.started = False
+
+
+@HANDLERS.on(ev.Abort)
+def _abort(state: State, entry: Entry, event: ev.Abort) -> None:
+    state.stop = "abort"
+
+
+@HANDLERS.on(ev.SessionPlanChanged)
+def _plan_changed(state: State, entry: Entry, event: ev.SessionPlanChanged) -> None:
+    state.plan = event.items
+
+
+@HANDLERS.on(ev.UserMessage)
+def _user_message(state: State, entry: Entry, event: ev.UserMessage) -> None:
+    for question in state.questions.values():
+        question.used = question.used or question.id == event.message_id
+    if event.source == "user":
+        state.stall.progress()
+        if STOP_WORDS.fullmatch(event.content) and state.phase in ("queued", "working", "waiting", "checking", "closing"):
+            state.stop = "pause"
+            return
+        asked = [q for q in state.questions.values() if q.answer is None and not q.expired]
+        if len(asked) == 1 and asked[0].freeform:
+            asked[0].answer = event.content
+            return
+    state.inbox.append(event)
+    if not state.round_open and state.phase in ("working", "waiting", "checking", "paused"):
+        open_round(state)
+
+
+# ------------------------------------------------------------------------------------------------------------------- turn
+
+
+@HANDLERS.on(ev.TurnStart)
+def _turn_start(state: State, entry: Entry, event: ev.TurnStart) -> None:
+    state.turns, state.recover = event.turn_id, False
+    state.spend.turns += 1
+    state.spend.turn_calls = 0
+    state.spend.reserved = event.reserved
+    state.stall.batch = set()
+    if event.purpose == "close":
+        if state.goal is not None:
+            state.goal.closed = True
+    else:
+        if event.purpose == "recover":
+            state.stall.recovered = True
+        for message in state.inbox:
+            state.window.add(UserText(message.content))
+        state.inbox = []
+        state.window.seal()
+    size = state.window.size + state.kit.head_bytes
+    state.turn = Turn(event.turn_id, event.purpose, event.model, entry.seq, event.reserved, size)
+
+
+@HANDLERS.on(ev.AssistantMessage)
+def _assistant_message(state: State, entry: Entry, event: ev.AssistantMessage) -> None:
+    turn = state.turn
+    if turn is None:
+        return
+    turn.answered, turn.text, turn.finish = True, event.content, event.finish_reason
+    if turn.purpose == "close":
+        if state.goal is not None and state.goal.closing is not None:
+            state.goal.closing.text = event.content
+        return
+    state.answered, state.failures = True, 0
+    turn.calls = {request.tool_call_id: Call(request) for request in event.tool_requests}
+    state.round_calls = state.round_calls or bool(turn.calls)
+    if event.content or event.tool_requests:
+        state.window.add(AssistantText(event.content, tuple(event.tool_requests), event.reasoning_opaque))
+        state.window.sealed = len(state.window.messages)
+    state.window.sent = state.window.size
+
+
+@HANDLERS.on(ev.AssistantUsage)
+def _assistant_usage(state: State, entry: Entry, event: ev.AssistantUsage) -> None:
+    spend = state.spend
+    spend.input += event.input_tokens
+    spend.output += event.output_tokens
+    spend.reserved = {}
+    spend.estimated = spend.estimated or event.estimated
+    if event.cost is None:
+        spend.priced = False
+    else:
+        spend.cost += event.cost
+    if event.initiator in ("work", "recover") and state.turn is not None and not event.estimated:
+        spend.last_input, spend.last_output = event.input_tokens, event.output_tokens
+        if state.turn.bytes:
+            spend.ratio = max(spend.ratio, event.input_tokens / state.turn.bytes)
+
+
+@HANDLERS.on(ev.TurnEnd)
+def _turn_end(state: State, entry: Entry, event: ev.TurnEnd) -> None:
+    turn = state.turn
+    if turn is None:
+        return
+    turn.ended, turn.error, turn.retry_at = event.outcome, event.error, event.retry_at
+    state.spend.reserved = {}
+    if event.outcome == "failed":
+        state.failures += 1
+        if state.failures == 1:
+            state.failing_since = entry.time
+        return
+    if event.outcome in ("ok", "cut"):
+        state.crashes = 0
+        if not turn.calls and turn.purpose != "close":
+            state.round_open = False
+            state.stall.silent = 0 if state.round_calls or state.round_parked else state.stall.silent + 1
+
+
+# ------------------------------------------------------------------------------------------------------------------- tool
+
+
+@HANDLERS.on(ev.ToolStart)
+def _tool_start(state: State, entry: Entry, event: ev.ToolStart) -> None:
+    call = state.turn.calls.get(event.tool_call_id) if state.turn else None
+    if call is None:
+        return
+    state.recover = False
+    call.state, call.seq, call.before = "started", entry.seq, event.before
+    call.effect, call.key, call.arguments = event.effect, event.key, event.arguments
+    call.ident = identity(event.tool_name, event.arguments)
+    if event.effect == "attached":
+        return  # the kernel answers these itself: nothing is executed
+    spend = state.spend
+    spend.calls += 1
+    spend.turn_calls += 1
+    spend.round_calls += 1
+    spend.by_tool[event.tool_name] = spend.by_tool.get(event.tool_name, 0) + 1
+    if event.effect in EFFECTFUL:
+        state.evidence.touch()
+    elif event.effect in ("read", "read_outside"):
+        state.evidence.reads += 1
+
+
+@HANDLERS.on(ev.ToolComplete)
+def _tool_complete(state: State, entry: Entry, event: ev.ToolComplete) -> None:
+    call = state.turn.calls.get(event.tool_call_id) if state.turn else None
+    if call is None or call.state == "done":
+        return
+    ran = call.state == "started"
+    call.state, call.success = "done", event.success
+    call.code = event.error.code if event.error else ""
+    state.window.add(ToolText(event.tool_call_id, event.result.content))
+    if ran and event.executed:
+        state.evidence.tool_lines += 1
+    call.outcome = Memo(entry.seq, event.success, event.result.content, event.hash, event.norm_hash, event.error, event.exit_code)
+    if event.executed and not event.cached and call.effect in ("write", "idempotent"):
+        state.memo[call.key] = call.outcome
+    _count(state, entry, event, call)
+
+
+def _count(state: State, entry: Entry, event: ev.ToolComplete, call: Call) -> None:
+    rules, code = state.kit.rules, call.code
+    if code in stall.NEVER_COUNTED:
+        return
+    spec = state.kit.tools.get(call.request.name)
+    arguments = call.request.arguments
+    seen = Seen(
+        seq=entry.seq,
+        call_id=event.tool_call_id,
+        tool=call.request.name,
+        ident=call.ident or (identity(call.request.name, arguments) if isinstance(arguments, dict) else ""),
+        success=event.success,
+        norm=event.norm_hash,
+        size=len(event.result.content),
+        way=_way(event),
+        effect=call.effect or (spec.effect if spec else "write"),
+        poller=spec.poller if spec else False,
+        waiting=event.exit_code == 75,
+    )
+    if code in stall.NO_IDENTITY:
+        stall.count_wrong(state.stall, rules, seen, code == "unknown_tool")
+    elif code == "blocked_stall":
+        stall.count_refused(state.stall, rules, seen, call.blocked_by)
+    elif code == "denied":
+        stall.count_denied(state.stall, rules, seen)
+    elif seen.effect != "attached" and rules.on:
+        if event.executed:
+            stall.ran(state.stall)
+        stall.count(state.stall, rules, seen)
+
+
+def _way(event: ev.ToolComplete) -> str:
+    """How a call failed, for the rules: the error code with the exception's type where known, or the exit status."""
+    if event.error is not None:
+        kind, colon, _ = event.error.message.partition(":")
+        return f"{event.error.code}:{kind}" if colon and kind.isidentifier() else event.error.code
+    return f"exit {event.exit_code}" if event.exit_code else ("" if event.success else "failed")
+
+
+# --------------------------------------------------------------------------------------------------------------- humans
+
+
+@HANDLERS.on(ev.QuestionAsked)
+def _question_asked(state: State, entry: Entry, event: ev.QuestionAsked) -> None:
+    state.questions[event.question_id] = Question(
+        event.question_id,
+        event.tool_call_id,
+        event.question,
+        event.options,
+        event.allow_freeform,
+        event.expires_at,
+        event.on_timeout,
+    )
+
+
+@HANDLERS.on(ev.QuestionAnswered)
+def _question_answered(state: State, entry: Entry, event: ev.QuestionAnswered) -> None:
+    question = state.questions.get(event.question_id)
+    if question is not None and question.answer is None:
+        question.answer = event.answer
+        state.stall.progress()
+
+
+@HANDLERS.on(ev.QuestionExpired)
+def _question_expired(state: State, entry: Entry, event: ev.QuestionExpired) -> None:
+    question = state.questions.get(event.question_id)
+    if question is not None and question.answer is None:
+        question.expired = True
+
+
+@HANDLERS.on(ev.PermissionRequested)
+def _permission_requested(state: State, entry: Entry, event: ev.PermissionRequested) -> None:
+    state.grants[event.request_id] = Grant(event.request_id, event.tool_call_id, event.binding, event.expires_at)
+    if state.turn is not None and event.tool_call_id in state.turn.calls:
+        state.turn.calls[event.tool_call_id].grant = event.request_id
+
+
+@HANDLERS.on(ev.PermissionCompleted)
+def _permission_completed(state: State, entry: Entry, event: ev.PermissionCompleted) -> None:
+    grant = state.grants.get(event.request_id)
+    if grant is None or grant.kind:
+        return
+    grant.kind, grant.feedback = event.result.kind, event.feedback or ""
+    state.stall.progress()
+    if event.stop:
+        state.stop = "abort"
+
+
+@HANDLERS.on(ev.GrantExpired)
+def _grant_expired(state: State, entry: Entry, event: ev.GrantExpired) -> None:
+    grant = state.grants.get(event.request_id)
+    if grant is not None and not grant.kind:
+        grant.kind = "denied-no-answer"
+
+
+@HANDLERS.on(ev.ProcessStarted)
+def _process_started(state: State, entry: Entry, event: ev.ProcessStarted) -> None:
+    state.processes[event.process_id] = Process(event.process_id, event.pid, event.command, event.notify_on_exit, event.stays)
+    state.evidence.touch()
+
+
+@HANDLERS.on(ev.ProcessExited)
+def _process_exited(state: State, entry: Entry, event: ev.ProcessExited) -> None:
+    state.processes.pop(event.process_id, None)
+    state.evidence.touch()
