@@ -190,10 +190,11 @@ class Redactor:
         known = {form for form, _ in self._forms}
         self._forms += [(form, name) for form in dict.fromkeys(_forms(value)) if len(form) >= SHORTEST and form not in known]
         self._forms.sort(key=lambda entry: -len(entry[0]))
-        self._needles = [msgspec.json.encode(form)[1:-1] for form, _ in self._forms]
+        both = ((form.encode("utf-8", "replace"), msgspec.json.encode(form)[1:-1]) for form, _ in self._forms)
+        self._needles = list(dict.fromkeys(needle for pair in both for needle in pair))
 
     def line_may_hold(self, data: bytes) -> bool:
-        """Whether a line of JSON may hold a secret. False is certain, as far as ``clean`` would find one."""
+        """Whether a line of JSON, or a text as UTF-8, may hold a secret. False is certain, as far as ``clean`` would find one."""
         if any(needle in data for needle in self._needles):
             return True
         sieved = data.translate(*_FOR_SHAPES)

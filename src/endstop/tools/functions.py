@@ -76,13 +76,7 @@ class FunctionTool(Generic[P, R]):
             arguments = self._signature.convert(call.arguments)
             if self._signature.call_parameter:
                 arguments[self._signature.call_parameter] = call
-            async with asyncio.timeout(self.spec.timeout) as clock:
-                return to_outcome(await self._call(arguments))
-        except TimeoutError as error:
-            if not clock.expired():  # the function's own
-                return failed(error)
-            text = f"{self.spec.name} did not end within {self.spec.timeout:g} s"
-            return Outcome(success=False, content=text, error=Failure(code="timeout", message=text))
+            return to_outcome(await self._call(arguments))
         except (Exception, SystemExit) as error:  # noqa: BLE001  a foreign callable may raise anything
             return failed(error)
 
