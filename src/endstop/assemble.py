@@ -109,17 +109,27 @@ class System:
         Permissions(
             order.policy.mode, order.policy.allow, order.policy.deny, sandboxed=True, network=False
         )  # the rules can be read
-        session_id, salt = uuid7(), secrets.token_hex(16)
-        about = await git.describe(root)
+        session_id, about = uuid7(), await git.describe(root)
+        start, goal = self._opening(session_id, order, root, about)
         new = NewSession(
             id=session_id,
             kind="goal",
             created=self.clock(),
             workspace=str(root),
-            salt=salt,
+            salt=start.salt or "",
             objective=order.objective,
             model=order.model,
         )
+        await self.store.create(new)
+        running = await self._running(session_id, root, goal, model, judge, about)
+        running.session.record(start, goal)
+        await running.session.commit(durable=True)
+        return running
+
+    def _opening(
+        self, session_id: str, order: Order, root: Path, about: git.GitState | None
+    ) -> tuple[ev.SessionStart, ev.GoalQueued]:
+        """The first two events of a new journal."""
         start = ev.SessionStart(
             session_id=session_id,
             version=VERSION,
@@ -128,12 +138,12 @@ class System:
             kind="goal",
             context=ev.Context(
                 cwd=str(root),
-                git_root=about.root if about else None,
+                git_root=str(about.root) if about else None,
                 branch=about.branch if about else None,
                 head_commit=about.head if about else None,
             ),
             selected_model=order.model,
-            salt=salt,
+            salt=secrets.token_hex(16),
         )
         goal = ev.GoalQueued(
             goal_id=session_id,
@@ -146,11 +156,7 @@ class System:
             workspace=str(root),
             priority=0,
         )
-        await self.store.create(new)
-        running = await self._running(session_id, root, order.policy, order.contract, model, judge, about)
-        running.session.record(start, goal)
-        await running.session.commit(durable=True)
-        return running
+        return start, goal
 
     async def take(self, session_id: str) -> Running:
         """Take up a session that exists.
@@ -166,30 +172,29 @@ class System:
         model = self.model(queued.model)
         judge = self._judge(queued.contract, model)
         about = await git.describe(root)
-        return await self._running(session_id, root, queued.policy, queued.contract, model, judge, about)
+        return await self._running(session_id, root, queued, model, judge, about)
 
     async def control(self, session_id: str, event: ev.Event) -> bool:
         """Append a control to any session; False if it came too late."""
         return await control(self.store, session_id, event, clock=self.clock, redact=self.redact)
 
     def _judge(self, contract: ev.Contract, model: Model) -> ModelJudge | None:
-        wanted = contract.judge if contract.judge != "auto" else (self.settings.judge or "auto")
-        if wanted == "none":
+        if contract.judge == "none":
             return None
-        if wanted == "auto" or wanted == model.name:
+        if contract.judge in ("auto", model.name):
             return ModelJudge(model, independent=False)
-        return ModelJudge(self.model(wanted), independent=True)
+        return ModelJudge(self.model(contract.judge), independent=True)
 
     async def _running(
         self,
         session_id: str,
         root: Path,
-        policy: ev.Policy,
-        contract: ev.Contract,
+        goal: ev.GoalQueued,
         model: Model,
         judge: ModelJudge | None,
         about: git.GitState | None,
     ) -> Running:
+        policy = goal.policy
         state_dir = self.settings.home / "sessions" / session_id
         hidden = [self.settings.home]
         environment = clean_environment(os.environ, _secrets(self.settings))
@@ -241,7 +246,7 @@ class System:
             judge,
             attempts=self.settings.retries + 1,
         )
-        described = describe(root, about, model, judge, self.sandbox, policy, contract)
+        described = describe(root, about, model, judge, self.sandbox, goal)
         return Running(session, perform, described, kit)
 
 
@@ -339,7 +344,7 @@ def make_model(name: str, settings: Settings) -> Model:
     own, known = settings.provider(provider), names.PROVIDERS[provider]
     base_url = own.base_url or known.base_url
     key_env = own.api_key_env or known.key_env
-    key = settings.keys().get(key_env) if key_env else None
+    key = settings.environment.get(key_env) if key_env else None
     price = prices.price(provider, model, {model: own.price} if own.price else {})
     made = OpenAIModel(
         name,
@@ -363,10 +368,10 @@ def describe(
     model: Model,
     judge: ModelJudge | None,
     sandbox: Sandbox,
-    policy: ev.Policy,
-    contract: ev.Contract,
+    goal: ev.GoalQueued,
 ) -> dict[str, Any]:
     """What the start block says, as plain data."""
+    policy, contract = goal.policy, goal.contract
     return {
         "workspace": str(root),
         "git": {"branch": about.branch, "head": about.head, "dirty": about.dirty} if about else None,
