@@ -320,11 +320,16 @@ async def _ask_to_stop(call: _Call) -> None:
 def _kill(call: _Call) -> int:
     """SIGKILL to everything of the call until nothing is found; returns how many processes."""
     killed: set[int] = set()
+    quiet = 0
     deadline = time.monotonic() + _PATIENCE
-    while (found := _tree(call)) and time.monotonic() < deadline:
-        _signal(found, signal.SIGKILL)
-        killed |= found
-        time.sleep(0.004)
+    # Where there was something, look twice: a process that is just being replaced by another program shows no mark.
+    while quiet < (2 if killed else 1) and time.monotonic() < deadline:
+        found = _tree(call)
+        quiet = 0 if found else quiet + 1
+        if found:
+            _signal(found, signal.SIGKILL)
+            killed |= found
+            time.sleep(0.004)
     return len(killed)
 
 
@@ -347,9 +352,14 @@ def _tree(call: _Call) -> set[int]:
 
 def _processes(since: int) -> Iterable[_Process]:
     """Every process that can be seen and is not older, zombies left out."""
-    if sys.platform == "linux":
-        return filter(None, (_from_proc(name, since) for name in os.listdir("/proc") if name.isdigit()))
-    return _from_ps(subprocess.run(_PS, capture_output=True, text=True, errors="replace", check=False).stdout)
+    if sys.platform != "linux":
+        yield from _from_ps(subprocess.run(_PS, capture_output=True, text=True, errors="replace", check=False).stdout)
+        return
+    seen: set[str] = set()
+    # Until a listing holds nothing new: a process that begins a successor and ends cannot slip through between two looks.
+    while fresh := {name for name in os.listdir("/proc") if name.isdigit()} - seen:
+        seen |= fresh
+        yield from filter(None, (_from_proc(name, since) for name in fresh))
 
 
 def _from_proc(pid: str, since: int) -> _Process | None:
