@@ -1,0 +1,5 @@
+"""``python -m endstop``."""
+
+from endstop.cli.main import main
+
+main()

@@ -1,0 +1,154 @@
+"""doctor: what works here and what does not, each with its remedy."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import platform
+import shutil
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Literal
+
+import msgspec
+
+from endstop.assemble import make_model
+from endstop.cli import exits, here, out
+from endstop.cli.view import model_words
+from endstop.core.messages import Head, UserText
+from endstop.errors import EndstopError, ModelError, UsageError
+from endstop.host import git, sandbox
+from endstop.settings import Settings
+from endstop.store.open import open_store
+
+LEAST_FREE = 100 * 1024 * 1024
+"""Bytes below which the disk is said to be nearly full."""
+CHECKED = 50
+"""Journals that are verified, the newest."""
+LABEL = 11
+
+
+class Finding(msgspec.Struct, frozen=True):
+    """One line of the doctor's: ``bad`` makes it exit 1, ``note`` is worth knowing."""
+
+    name: str
+    kind: Literal["ok", "note", "bad"]
+    text: str
+    hint: str = ""
+
+
+def doctor(*, ask: bool) -> int:
+    """Look at everything a goal needs."""
+    findings = list(_findings(ask))
+    width = out.columns()
+    for finding in findings:
+        sign = {"ok": "ok  ", "note": "NOTE", "bad": "BAD "}[finding.kind]
+        out.say([out.line(f"{sign}  {finding.name:<{LABEL}}{finding.text}", None if finding.kind == "bad" else max(width, 120))])
+        if finding.hint:
+            out.say([f"      {'':<{LABEL}}{finding.hint}"])
+    return exits.FAILED if any(finding.kind == "bad" for finding in findings) else exits.OK
+
+
+def _findings(ask: bool) -> Iterator[Finding]:
+    yield _python()
+    try:
+        settings = here.settings()
+    except UsageError as error:
+        yield _bad("settings", error)
+        return
+    files = ", ".join(str(path) for path in settings.files)
+    yield Finding("settings", "ok", files or "no endstop.toml: defaults and the environment")
+    yield _home(settings.home)
+    yield _database(settings)
+    yield _sandbox()
+    yield _git()
+    yield from _models(settings, ask)
+
+
+def _python() -> Finding:
+    return Finding("python", "ok", f"{platform.python_version()} on {platform.system()}: {sys.executable}")
+
+
+def _home(home: Path) -> Finding:
+    around = next(path for path in (home, *home.parents) if path.exists())
+    if not os.access(around, os.W_OK | os.X_OK):
+        return Finding("state", "bad", f"{home} cannot be written", "set ENDSTOP_HOME to a folder you can write to")
+    free = shutil.disk_usage(around).free
+    text = f"{home}, {free / 2**30:.1f} GiB free"
+    if free < LEAST_FREE:
+        return Finding("state", "bad", text, "free some space: a full disk pauses goals")
+    return Finding("state", "ok", text)
+
+
+def _database(settings: Settings) -> Finding:
+    async def work() -> Finding:
+        async with open_store(settings.home) as store:
+            rows = (await store.sessions())[:CHECKED]
+            for row in rows:
+                found = await store.verify(row.id)
+                if found.verdict != "ok":
+                    text = f"{row.id}: {found.verdict} at event {found.first_bad}"
+                    return Finding("database", "bad", text, f"{found.why}; endstop verify {row.id}")
+            return Finding("database", "ok", f"opens; the newest {len(rows)} journals verify" if rows else "opens; no goals yet")
+
+    try:
+        return asyncio.run(work())
+    except EndstopError as error:
+        return _bad("database", error)
+
+
+def _sandbox() -> Finding:
+    found = sandbox.detect()
+    if found.kind == "none":
+        text = f"NONE: commands run with all your rights, so they are asked for. {found.why}"
+        return Finding("sandbox", "note", text, "protects nothing: not your files, not your keys, not the network")
+    protects = "protects: files outside the workspace, homes and keys, the network. Does not: the workspace itself and its .git"
+    return Finding("sandbox", "ok", found.kind, protects)
+
+
+def _git() -> Finding:
+    try:
+        said = git.run_git(["--version"], Path("/")).decode(errors="replace").strip()
+    except git.GitFailed as error:
+        return Finding(
+            "git", "note", error.message, "without git, changes are found by walking the folder; they cannot be undone"
+        )
+    return Finding("git", "ok", said.removeprefix("git version "))
+
+
+def _models(settings: Settings, ask: bool) -> Iterator[Finding]:
+    wanted = [("model", settings.model)]
+    if settings.judge not in ("auto", "none"):
+        wanted.append(("judge", settings.judge))
+    for name, model in wanted:
+        if not model:
+            yield Finding(name, "note", "none is chosen", "-m PROVIDER:MODEL, ENDSTOP_MODEL, or model in endstop.toml")
+            continue
+        try:
+            yield asyncio.run(_model(name, model, settings, ask))
+        except EndstopError as error:
+            yield _bad(name, error)
+
+
+async def _model(name: str, wanted: str, settings: Settings, ask: bool) -> Finding:
+    model = make_model(wanted, settings)
+    try:
+        text = model_words(model.name, model.scripted, model.price is not None or model.local)
+        came = settings.came(name)
+        if ask and not model.scripted:
+            answer = await model.open(Head("Answer in one word.")).ask(
+                [UserText("Say ok.")], generation=0, max_output=64, tools=False
+            )
+            return Finding(name, "ok", f"{text} ({came}), it answers: {out.line(answer.text, 40) or '(nothing)'}")
+        asked = "" if model.scripted else "; endstop doctor --ask finds out whether it answers"
+        return Finding(name, "ok", f"{text} ({came}), its key is there{asked}" if not model.local else f"{text} ({came}){asked}")
+    except ModelError as error:
+        return _bad(name, error)
+    finally:
+        await model.close()
+
+
+def _bad(name: str, error: EndstopError) -> Finding:
+    where = f"{error.where}: " if error.where else ""
+    return Finding(name, "bad", f"{where}{error.message}", error.hint)

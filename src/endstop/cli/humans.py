@@ -1,0 +1,136 @@
+"""Commands by which a person speaks to a goal from outside: answer, pause, cancel."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+
+from endstop.assemble import System, open_system
+from endstop.cli import ask, exits, here, out, view
+from endstop.core import events as ev
+from endstop.core.apply import replay
+from endstop.core.calls import APPROVED
+from endstop.core.codec import Entry
+from endstop.core.events import Event
+from endstop.core.goal import State
+from endstop.errors import EndstopError, UsageError
+from endstop.settings import Settings
+from endstop.store.sessions import SessionRow
+
+Asked = ev.QuestionAsked | ev.PermissionRequested
+
+
+def answer(id: str | None, text: str | None) -> int:
+    """Answer the oldest thing a goal asks; without a text, show it (and ask for one at a terminal)."""
+    here.refuse_inside("answer for a person")
+    settings = here.settings()
+
+    async def work() -> int:
+        async with open_system(settings) as system:
+            row, said = await _meant(system, settings, id, text)
+            asked = await _asked(system, row)
+            if said is None and not here.interactive():
+                out.say(ask.question_lines(asked))
+                hint = f'endstop answer {view.short(row.id)} "…"'
+                raise UsageError("an answer is needed", where=view.short(row.id), hint=hint)
+            if said is None:
+                out.say(ask.question_lines(asked), sys.stderr)
+                said = (await asyncio.to_thread(sys.stdin.readline)).strip()
+                if not said:
+                    raise UsageError("nothing was answered", where=view.short(row.id), hint="silence is never an answer")
+            event = ask.reply(asked, said, here.person())
+            _may_allow(event)
+            await _control(system, row, event, "answer")
+            if row.holder is None:
+                out.say([f"answered; go on with: endstop resume {view.short(row.id)}"])
+            else:
+                out.say([f"answered; process {row.holder.pid} goes on"])
+            return exits.OK
+
+    return asyncio.run(work())
+
+
+async def _meant(system: System, settings: Settings, id: str | None, text: str | None) -> tuple[SessionRow, str | None]:
+    """One word alone is an id if a goal has it, else the answer to the newest goal of this folder."""
+    if id is not None and text is None:
+        try:
+            return await system.store.find(id), None
+        except UsageError:
+            id, text = None, id
+    return await here.find(system.store, settings, id), text
+
+
+async def _asked(system: System, row: SessionRow) -> Asked:
+    entries = await system.store.entries(row.id)
+    found = open_asks(entries, replay(entries))
+    if not found:
+        raise UsageError("it asks nothing", where=view.short(row.id), hint="endstop show says where it stands")
+    return found[0]
+
+
+def open_asks(entries: list[Entry], state: State) -> list[Asked]:
+    """What a person is asked and has not answered, the oldest first."""
+    found: list[Asked] = []
+    for entry in entries:
+        match entry.event:
+            case ev.QuestionAsked(question_id=id) as question:
+                known = state.questions.get(id)
+                if known is not None and known.answer is None and not known.expired:
+                    found.append(question)
+            case ev.PermissionRequested(request_id=id) as request:
+                grant = state.grants.get(id)
+                if grant is not None and not grant.kind:
+                    found.append(request)
+    return found
+
+
+def _may_allow(event: Event) -> None:
+    """To allow something takes a terminal: a command that a goal has begun has none."""
+    if isinstance(event, ev.PermissionCompleted) and event.result.kind == APPROVED and not here.interactive():
+        raise UsageError("a permission is given at a terminal only", hint="run endstop answer in one, or allow it by a rule")
+
+
+def pause(id: str | None) -> int:
+    """Pause a goal."""
+    return _stop(id, ev.GoalPaused(reason="user", by=here.person()), "pause")
+
+
+def cancel(id: str | None) -> int:
+    """Cancel a goal; one that nobody drives is brought to its end here."""
+    event = ev.GoalClosing(target="cancelled", reason="cancelled by a person", by=here.person(), detail={})
+    return _stop(id, event, "cancel")
+
+
+def _stop(id: str | None, event: Event, verb: str) -> int:
+    settings = here.settings()
+
+    async def work() -> int:
+        async with open_system(settings) as system:
+            row = await here.find(system.store, settings, id)
+            await _control(system, row, event, verb)
+            if verb == "cancel" and row.holder is None:
+                await _finish(system, row)
+            said = f"process {row.holder.pid} is told" if row.holder else "nobody drove it"
+            out.say([f"{'paused' if verb == 'pause' else 'cancelled'}: {view.short(row.id)} ({said})"])
+            return exits.OK
+
+    return asyncio.run(work())
+
+
+async def _control(system: System, row: SessionRow, event: Event, verb: str) -> None:
+    if not await system.control(row.id, event):
+        state = replay(await system.store.entries(row.id))
+        raise EndstopError(f"too late to {verb}: it is {view.standing(state)}", where=view.short(row.id), hint="endstop show")
+
+
+async def _finish(system: System, row: SessionRow) -> None:
+    """Settle what is open and end it."""
+    try:
+        running = await system.take(row.id)
+    except UsageError as error:
+        hint = f"repair that, then: endstop resume {view.short(row.id)}"
+        raise EndstopError(f"marked as cancelled, but not ended: {error.message}", where=error.where, hint=hint) from None
+    try:
+        await running.drive(stay=False)
+    finally:
+        await running.close()

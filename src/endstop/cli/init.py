@@ -1,0 +1,117 @@
+"""init: an endstop.toml in which every setting stands as a comment. Nothing is switched on that nobody asked for."""
+
+from __future__ import annotations
+
+import os
+import re
+import tomllib
+from pathlib import Path
+
+from endstop.cli import exits, here, out
+from endstop.errors import UsageError
+from endstop.settings import FILE
+
+TEMPLATE = """\
+# Endstop's settings for this project. Every line that begins with "# " and holds a "=" is a setting: take the "# " away
+# to use it. Flags and ENDSTOP_* variables beat this file. All of it is explained in docs/settings.md.
+
+# model = "openai:gpt-5"            # PROVIDER:MODEL; the key comes from the environment (OPENAI_API_KEY, …)
+# judge = "auto"                    # auto, none, or another model: who reads the evidence
+# workspace = "."                   # a folder below this file
+# deliverables = ["report.md"]      # must exist, be new and not empty at the end
+# protect = "refuse"                # flag, refuse, restore; or a list with paths: ["refuse", "tests/**"]
+# confront = "once"                 # once, always, never: claims are answered with fresh evidence
+# baseline = true                   # run every gate once before the first turn
+# review = "none"                   # none, human: a person looks before it is done
+# rubric = "what a good result is"  # the judge reads it
+# accept_claimed = false            # true: done (claimed) exits 0 too
+# retry = 4                         # how often a failed call is made again
+
+# What shows that a goal is reached: commands that exit 0. Repeat the table for more.
+{gates}
+# timeout = 600                     # seconds
+# retries = 0
+# external = false                  # true: looks at something outside the workspace
+# paths = []
+
+# [limits]
+# cost = "5usd"                     # none switches one off
+# tokens = "5m"
+# turns = 200
+# active = "4h"
+# wall = "7d"
+
+# [permissions]
+# mode = "auto"                     # plan, ask, auto, yolo
+# allow = ["shell(npm *)"]
+# deny = ["shell(git push *)"]
+# network = false
+# humans = "auto"                   # auto, park, deny
+
+# [stall]
+# on = true
+# repeat.notice = 3
+# repeat.refuse = 5
+"""
+
+
+def init(*, force: bool) -> int:
+    """Write the file into the current folder's project."""
+    folder = here.folder()
+    path = folder / FILE
+    if os.path.lexists(path) and not force:
+        raise UsageError("is there already", where=str(path), hint="endstop init --force writes it anew")
+    found = detect(folder)
+    if path.is_symlink():
+        raise UsageError("is a link", where=str(path), hint="remove it, then run endstop init again")
+    try:
+        path.write_text(TEMPLATE.format(gates=_gates(found)), encoding="utf-8")
+    except OSError as error:
+        raise UsageError(f"cannot be written: {error.strerror}", where=str(path), hint="check the folder's rights") from None
+    said = [f"wrote {path}"]
+    said += [f"found {command}: it stands there as a comment; take the # away to use it as a gate" for command in found]
+    out.say([*said, "next: choose a model in it, then: endstop doctor"])
+    return exits.OK
+
+
+def _gates(found: list[str]) -> str:
+    return "\n# \n".join(f"# [[gate]]\n# run = {_quoted(command)}" for command in found or ["make test"])
+
+
+def _quoted(command: str) -> str:
+    return '"' + command.replace("\\", "\\\\").replace('"', '\\"') + '"'
+
+
+def detect(folder: Path) -> list[str]:
+    """Commands that look like this project's tests, the surest first."""
+    found = []
+    if _uses_pytest(folder):
+        found.append("python -m pytest -q")
+    if re.search(r'"test"\s*:\s*"(?!echo \\"Error: no test)', _text(folder / "package.json")):
+        found.append("npm test")
+    if (folder / "Cargo.toml").is_file():
+        found.append("cargo test")
+    if (folder / "go.mod").is_file():
+        found.append("go test ./...")
+    if re.search(r"^test\s*:", _text(folder / "Makefile"), re.MULTILINE):
+        found.append("make test")
+    return found
+
+
+def _uses_pytest(folder: Path) -> bool:
+    if any((folder / name).is_file() for name in ("pytest.ini", "conftest.py", "tests/conftest.py")):
+        return True
+    try:
+        project = tomllib.loads(_text(folder / "pyproject.toml"))
+    except tomllib.TOMLDecodeError:
+        project = {}
+    if "pytest" in project.get("tool", {}):
+        return True
+    return any(folder.glob("test_*.py")) or any(folder.glob("tests/test_*.py"))
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8", errors="replace") if path.is_file() else ""
+    except OSError:
+        return ""

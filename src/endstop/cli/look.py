@@ -1,0 +1,122 @@
+"""Commands that only look: ps, show, verify, export."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from contextlib import suppress
+from pathlib import Path
+
+from endstop.cli import exits, here, out, pages, view
+from endstop.core import events as ev
+from endstop.core.apply import replay
+from endstop.core.goal import LIVE
+from endstop.errors import UsageError
+from endstop.settings import Settings
+from endstop.store.open import Store
+from endstop.store.sessions import SessionRow
+from endstop.store.verify import Verdict, verify_file
+
+TAIL = 8
+"""Lines at the end of a journal among which its goal's end is looked for before all of it is read."""
+WIDE = 200
+"""Columns of a line about an event where there is no terminal."""
+
+
+def ps(*, everywhere: bool) -> int:
+    """List goals of this folder, or of all."""
+
+    async def work(store: Store, settings: Settings) -> list[tuple[SessionRow, str]]:
+        rows = await store.sessions(None if everywhere else settings.workspace)
+        return [(row, await _standing(store, row)) for row in rows if row.kind == "goal"]
+
+    out.say(pages.goals(here.with_store(work), time.time(), out.columns(), folders=everywhere))
+    return exits.OK
+
+
+async def _standing(store: Store, row: SessionRow) -> str:
+    """A goal's standing for a list, without reading more of its journal than that needs."""
+    if row.phase == "done":
+        for after in (max(0, row.head - TAIL), 0):
+            ends = [e.event for e in await store.entries(row.id, after=after) if isinstance(e.event, ev.GoalEnded)]
+            if ends:
+                return "done (verified)" if ends[-1].verified else "done (claimed)"
+    if row.phase in LIVE and row.phase not in ("paused", "waiting") and row.holder is None:
+        return f"{row.phase} (left)"
+    return row.phase
+
+
+def show(id: str | None, wanted: list[str]) -> int:
+    """Show a goal: its summary, or one page of its journal."""
+    if len(wanted) > 1:
+        raise UsageError(f"--{wanted[0]} and --{wanted[1]} are two pages", hint="ask for one at a time")
+
+    async def work(store: Store, settings: Settings) -> list[str]:
+        row = await here.find(store, settings, id)
+        entries = await store.entries(row.id)
+        width = out.columns()
+        match wanted:
+            case ["events"]:
+                return pages.events(entries, width if sys.stdout.isatty() else WIDE)
+            case ["turns"]:
+                return pages.turns(entries)
+            case ["stall"]:
+                return pages.stalls(entries, settings.stall, width)
+        state = replay(entries)
+        if state.goal is None:
+            raise UsageError("this session has no goal", where=view.short(row.id), hint="endstop ps shows the goals")
+        by = [f"  {'driven by':<12} process {row.holder.pid} on {row.holder.host}"] if row.holder else []
+        return view.summary(state, await store.verify(row.id), time.time(), width) + by
+
+    out.say(here.with_store(work))
+    return exits.OK
+
+
+def verify(target: str | None) -> int:
+    """Check a journal in the store, or an exported file."""
+    if target is not None and (os.path.exists(target) or "/" in target):
+        verdict = verify_file(Path(target))
+    else:
+
+        async def work(store: Store, settings: Settings) -> Verdict:
+            return await store.verify((await here.find(store, settings, target)).id)
+
+        verdict = here.with_store(work)
+    out.say([verify_words(verdict)])
+    return exits.OK if verdict.verdict == "ok" else exits.FAILED
+
+
+def verify_words(verdict: Verdict) -> str:
+    """The verdict on a journal in one line."""
+    if verdict.verdict != "ok":
+        return f"verify: {verdict.verdict} at event {verdict.first_bad}: {verdict.why}"
+    gaps = f", {len(verdict.gaps)} gaps noted" if verdict.gaps else ""
+    unsure = f"; {verdict.why}" if verdict.why else ""
+    return f"verify: ok ({verdict.count} events, head {verdict.head[1][:8]}…{gaps}){unsure}"
+
+
+def export(id: str | None, output: Path | None) -> int:
+    """Write a journal's lines, unchanged."""
+    if output is not None and not output.parent.is_dir():
+        raise UsageError("there is no such folder", where=str(output.parent), hint="create it first")
+
+    async def work(store: Store, settings: Settings) -> int:
+        row = await here.find(store, settings, id)
+        if output is None:
+            return await store.export(row.id, sys.stdout.buffer)
+        part = output.with_name(f".{output.name}.part")
+        try:
+            with part.open("wb") as file:
+                count = await store.export(row.id, file)
+            part.replace(output)
+        except OSError as error:
+            with suppress(OSError):
+                part.unlink()
+            raise UsageError(f"cannot be written: {error.strerror}", where=str(output), hint="name another file") from None
+        return count
+
+    count = here.with_store(work)
+    if output is not None:
+        out.say([f"{count} events to {output}"])
+    return exits.OK

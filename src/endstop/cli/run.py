@@ -1,0 +1,280 @@
+"""run and resume: follow a goal to where it stops."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from endstop.assemble import Order, Running, System, open_system
+from endstop.cli import exits, here, out, report, view
+from endstop.cli.ask import Asker
+from endstop.cli.live import LiveScreen
+from endstop.cli.screen import JsonLines, Plain, Screen
+from endstop.core import events as ev
+from endstop.core import limits
+from endstop.core.apply import replay
+from endstop.core.codec import Entry
+from endstop.core.events import Event
+from endstop.core.goal import ENDED, State, allowed, waiting_humans
+from endstop.errors import UsageError
+from endstop.settings import Settings
+from endstop.store.sessions import SessionRow
+
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+USED_UP = frozenset(
+    {"cost", "tokens", "input-tokens", "output-tokens", "turns", "rounds", "tool-calls", "verifications", "wall", "active"}
+)
+"""Axes that stay full once they are."""
+
+
+class Following(msgspec.Struct, kw_only=True):
+    """How a goal is followed. ``after`` is the journal position from which ``json`` prints."""
+
+    wait: bool
+    json: bool
+    quiet: bool
+    reports: list[Path]
+    after: int = 0
+    accept_claimed: bool = False
+
+
+def run(objective: str, flags: dict[str, Any], *, wait: bool, json: bool, reports: list[Path], quiet: bool) -> int:
+    """Pursue a new goal."""
+    goal_file = Path(objective) if objective.endswith(".toml") else None
+    settings = here.settings(flags, goal_file)
+    text = settings.objective if goal_file else objective
+    if not text or not text.strip():
+        where = str(goal_file) if goal_file else "objective"
+        raise UsageError("there is no objective", where=where, hint='say what should be reached, like "make the tests pass"')
+    report.check(reports)
+    follow = Following(wait=wait, json=json, quiet=quiet, reports=reports, accept_claimed=settings.policy.accept_claimed)
+
+    async def work() -> int:
+        async with open_system(settings) as system:
+            return await _follow(system, await system.queue(order(settings, text.strip())), follow)
+
+    return asyncio.run(work())
+
+
+def order(settings: Settings, objective: str) -> Order:
+    """What the settings ask for.
+
+    Raises:
+        UsageError: no model is chosen.
+    """
+    if not settings.model:
+        hint = '-m PROVIDER:MODEL, ENDSTOP_MODEL, or model = "…" in endstop.toml; endstop demo needs none'
+        raise UsageError("no model is chosen", where="model", hint=hint)
+    return Order(
+        objective=objective,
+        workspace=settings.workspace,
+        model=settings.model,
+        contract=settings.contract,
+        limits=settings.limits,
+        explicit=set(settings.explicit),
+        policy=settings.policy,
+    )
+
+
+def resume(
+    id: str | None,
+    *,
+    limits: dict[str, str],
+    note: str | None,
+    accept_inputs: bool,
+    wait: bool,
+    json: bool,
+    reports: list[Path],
+    quiet: bool,
+) -> int:
+    """Go on with a goal that stopped."""
+    here.refuse_inside("resume a goal")
+    report.check(reports)
+    settings = here.settings({"limits": limits} if limits else None)
+    raised = {axis: settings.limits.get(axis) for axis in limits}
+    follow = Following(wait=wait, json=json, quiet=quiet, reports=reports)
+
+    async def work() -> int:
+        async with open_system(settings) as system:
+            row = await here.find(system.store, settings, id)
+            follow.after = row.head
+            events = resumption(replay(await system.store.entries(row.id)), raised, note)
+            if row.holder is not None:
+                return await _tell(system, row, events)
+            running = await system.take(row.id)
+            if accept_inputs:
+                await _accept_inputs(running)
+            running.session.record(*events)
+            return await _follow(system, running, follow)
+
+    return asyncio.run(work())
+
+
+def resumption(state: State, raised: dict[str, float | None], note: str | None) -> list[Event]:
+    """The events by which a person lets a goal go on from where it is.
+
+    Args:
+        raised: new caps; None stands for "none".
+
+    Raises:
+        UsageError: it is done, waits for an answer, or a full limit was not raised.
+    """
+    goal, id_ = state.goal, view.short(state.session_id)
+    if goal is None:
+        raise UsageError("this session has no goal", where=id_, hint="endstop ps shows the goals")
+    if state.phase == "done":
+        raise UsageError(f"it is {view.standing(state)}", where=id_, hint="more work is a new goal: endstop run")
+    caps = _raised(state, raised)
+    parked = goal.parked
+    if state.phase == "waiting" and parked is not None and parked.on in ("question", "grant") and waiting_humans(state):
+        if caps or note:
+            raise UsageError("it waits for an answer", where=id_, hint=f'answer first: endstop answer {id_} "…"')
+        return []
+    events: list[Event] = []
+    if state.phase in ("queued", "working", "checking", "closing"):  # whoever drove it is gone
+        if not (caps or note):
+            return []
+        events.append(ev.GoalPaused(reason="user", by=here.person()))
+    left: ev.Phase = "paused" if events else state.phase
+    events.append(ev.GoalResumed(from_=left, cause="resumed by a person", limits=caps or None, note=note, by=here.person()))
+    return events
+
+
+def _raised(state: State, raised: dict[str, float | None]) -> dict[str, float]:
+    """New caps that let it go on: every limit that is full must be above what is used."""
+    goal = state.goal
+    assert goal is not None
+    caps: dict[str, float] = {}
+    for axis, cap in raised.items():
+        if cap is None:
+            raise UsageError("a goal that goes on needs an amount", where=f"limit {axis}", hint=f"-l {axis}=MORE")
+        caps[axis] = cap
+    full = {axis for axis, cap in (goal.caps | caps).items() if axis in USED_UP and state.spend.used(axis, time.time()) >= cap}
+    if goal.limit is not None and goal.limit.limit in goal.caps:
+        axis = goal.limit.limit
+        full |= {axis} if caps.get(axis, 0.0) <= goal.caps[axis] else set()
+    for axis in sorted(full):
+        cap = (goal.caps | caps)[axis]
+        used = limits.show(axis, state.spend.used(axis, time.time()))
+        raise UsageError(
+            f"{used} are used of {limits.show(axis, cap)}: there is no room to go on",
+            where=f"limit {axis}",
+            hint=f"raise it: endstop resume {view.short(state.session_id)} -l {axis}=MORE",
+        )
+    return caps
+
+
+async def _tell(system: System, row: SessionRow, events: list[Event]) -> int:
+    """Another process drives it: let that one go on."""
+    assert row.holder is not None
+    where = view.short(row.id)
+    if not events:
+        raise UsageError(f"process {row.holder.pid} drives it already", where=where, hint="endstop show looks at it")
+    for event in events:
+        await system.control(row.id, event)
+    out.say([f"process {row.holder.pid} goes on with {where}"], sys.stderr)
+    return exits.OK
+
+
+async def _accept_inputs(running: Running) -> None:
+    """Take verifier inputs that differ from the start as they are now; everything else of the start stays."""
+    state, workspace = running.session.state, running.perform.workspace
+    goal, baseline = state.goal, state.evidence.baseline
+    if goal is None or baseline is None:
+        return
+    seen = await workspace.look("resume", state.evidence.world, goal.contract, baseline)
+    now = await workspace.look("resume", state.evidence.world, goal.contract, None)
+    changed = [*seen.named, *seen.protected]
+    inputs = (baseline.inputs or {}) | {path: (now.inputs or {}).get(path, "absent") for path in changed}
+    running.session.record(
+        msgspec.structs.replace(baseline, inputs=inputs), msgspec.structs.replace(seen, protected=[], named=[])
+    )
+    out.say([f"taken as it is now: {path}" for path in dict.fromkeys(changed)] or ["no verifier input was changed"], sys.stderr)
+
+
+# --------------------------------------------------------------------------------------------------------------- following
+
+
+class Stopper:
+    """Signals as a person means them: the first pauses, the second cancels, a third ends the process."""
+
+    def __init__(self, running: Running) -> None:
+        self._running = running
+        self.count = 0
+
+    def listen(self) -> None:
+        """Take signals from now on."""
+        loop = asyncio.get_running_loop()
+        for number in SIGNALS:
+            loop.add_signal_handler(number, self.signal, number)
+
+    def stop(self) -> None:
+        """Leave signals to Python again."""
+        loop = asyncio.get_running_loop()
+        for number in SIGNALS:
+            loop.remove_signal_handler(number)
+
+    def signal(self, number: signal.Signals) -> None:
+        """Pause first (a running tool may end: after Ctrl-C in its own time), cancel next."""
+        self.count += 1
+        if self.count == 1:
+            reason: Any = "user" if number == signal.SIGINT else "shutdown"
+            self.control(ev.GoalPaused(reason=reason, by=here.person()))
+            out.say(["pausing; once more cancels the goal"], sys.stderr)
+        elif self.count == 2:
+            self.control(ev.GoalClosing(target="cancelled", reason="cancelled by a person", by=here.person(), detail={}))
+            out.say(["cancelling"], sys.stderr)
+        else:
+            self.stop()
+            os.kill(os.getpid(), number)
+
+    def control(self, event: Event) -> None:
+        """Hand over an event, if it can still do anything."""
+        if allowed(self._running.session.state, event) is not None:
+            self._running.control(event)
+
+
+async def _follow(system: System, running: Running, follow: Following) -> int:
+    """Drive a goal to where it stops, show it, and say how it stands."""
+    asks = here.interactive() and not follow.json
+    screen = _screen(system, running, follow)
+    stopper = Stopper(running)
+    asker = Asker(screen, stopper.control, lambda: stopper.signal(signal.SIGTERM), here.person()) if asks else None
+
+    def emit(entry: Entry) -> None:
+        screen.take(entry, running.session.state)
+        if asker is not None:
+            asker.take(entry)
+
+    screen.start(running.description, running.session.state)
+    stopper.listen()
+    if asker is not None:
+        asker.listen(running.session.state)
+    try:
+        state = await running.drive(stay=follow.wait or asks, reachable=asks, emit=emit, watch=screen.watch)
+        while stopper.count > 1 and state.phase not in ENDED:
+            state = await running.drive(stay=False)
+    finally:
+        stopper.stop()
+        if asker is not None:
+            asker.stop()
+        await running.close()
+    record = await system.store.verify(running.session.session_id)
+    await screen.end(state, record, time.time())
+    report.write(follow.reports, state, record, time.time())
+    return exits.of(state, accept_claimed=follow.accept_claimed)
+
+
+def _screen(system: System, running: Running, follow: Following) -> Screen:
+    if follow.json:
+        return JsonLines(system.store, running.session.session_id, follow.after)
+    if sys.stdout.isatty() and not follow.quiet and os.environ.get("TERM") != "dumb":
+        return LiveScreen(lambda: running.session.state)
+    return Plain(quiet=follow.quiet)

@@ -1,0 +1,392 @@
+"""What a goal looks like in words: its start, its course, its end. Pure: state and events in, lines out."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from endstop.cli.out import PLAIN_WIDTH, line
+from endstop.core import events as ev
+from endstop.core.codec import Entry
+from endstop.core.evidence import discriminating
+from endstop.core.goal import ENDED, State, active_now
+from endstop.core.handoff import NEXT, open_items
+from endstop.core.limits import AXES, show
+from endstop.store.verify import Verdict
+
+LABEL = 13
+"""Columns of the labels on the left."""
+SHORT_ID = 13
+"""Characters of an id that are shown: its milliseconds."""
+
+
+def short(session_id: str) -> str:
+    """An id as people type it."""
+    return session_id[:SHORT_ID]
+
+
+def row(label: str, text: str, width: int = PLAIN_WIDTH) -> list[str]:
+    """A label and its text, wrapped behind it."""
+    first = f"  {label:<{LABEL - 1}} "
+    return textwrap.wrap(
+        line(text) or "-", width, initial_indent=first, subsequent_indent=" " * len(first), break_on_hyphens=False
+    )
+
+
+def rows(label: str, texts: Iterable[str], width: int = PLAIN_WIDTH) -> list[str]:
+    """One row a text, the label only before the first."""
+    lines: list[str] = []
+    for text in texts:
+        lines += row("" if lines else label, text, width)
+    return lines
+
+
+def standing(state: State) -> str:
+    """The phase as people read it. Verified and claimed never look alike."""
+    goal = state.goal
+    if state.phase == "done" and goal is not None and goal.ended is not None:
+        return "done (verified)" if goal.ended.verified else "done (claimed)"
+    if state.phase == "waiting" and goal is not None and goal.parked is not None:
+        return f"waiting ({goal.parked.on})"
+    if state.phase == "paused" and goal is not None and goal.pause:
+        return f"paused ({goal.pause.replace('_', ' ')})"
+    return state.phase
+
+
+# ------------------------------------------------------------------------------------------------------------------ start
+
+
+def start(about: dict[str, Any], state: State, width: int = PLAIN_WIDTH) -> list[str]:
+    """The block before the first turn: what will be done where, by whom, and what it may do.
+
+    Args:
+        about: ``Running.description``.
+    """
+    goal = state.goal
+    assert goal is not None
+    queued = goal.queued
+    lines = [f"endstop  goal {short(state.session_id)}"]
+    lines += row("objective", queued.objective, width)
+    lines += row("workspace", f"{about['workspace']} ({_git(about['git'])})", width)
+    lines += row("model", model_words(about["model"], about["scripted"], about["priced"]), width)
+    lines += row("judge", _judge(about), width)
+    lines += rows("gates", about["gates"], width) or row("gates", "none: only a judge can verify this", width)
+    if about["deliverables"]:
+        lines += rows("deliverables", about["deliverables"], width)
+    lines += rows("may", _may(about), width)
+    lines += row("limits", " · ".join(_cap(axis, cap) for axis, cap in in_order(goal.caps)) or "NONE", width)
+    return lines
+
+
+def model_words(name: str, scripted: bool, priced: bool = True) -> str:
+    """A model's name; one that plays a script is said to."""
+    if scripted:
+        return f"SCRIPTED: plays {name.partition(':')[2]}, no model is asked"
+    return name if priced else f"{name} (its price is not known: no money limit binds)"
+
+
+def _git(git: dict[str, Any] | None) -> str:
+    if git is None:
+        return "no git repository: changes cannot be undone"
+    where = f"git {git['branch'] or 'detached'} at {git['head'][:8] if git['head'] else 'no commit yet'}"
+    dirty = git["dirty"]
+    return f"{where}, {'clean' if dirty == 0 else 'state unknown' if dirty is None else f'{dirty} changed or untracked'}"
+
+
+def _judge(about: dict[str, Any]) -> str:
+    if not about["judge"]:
+        return "none"
+    own = "" if about["judgeIndependent"] else " (the goal's own model in a fresh context: not independent)"
+    name = "SCRIPTED" if about["judge"].startswith("scripted:") else about["judge"]
+    return f"{name}{own}"
+
+
+def _may(about: dict[str, Any]) -> list[str]:
+    mode, network = about["mode"], about["network"]
+    sandbox = about["sandbox"]
+    says = {
+        "plan": "mode plan: reads only",
+        "ask": "mode ask: asks for everything but reading",
+        "auto": "mode auto: edits in the workspace and sandboxed commands run, the rest asks",
+        "yolo": "mode YOLO: NOTHING IS ASKED",
+    }
+    words = [says[mode]]
+    if sandbox["kind"] != "none":
+        reach = "WITH NETWORK" if network else "no network"
+        words.append(f"commands run in a sandbox ({sandbox['kind']}), {reach}, writing only in the workspace")
+    else:
+        asked = "" if mode == "yolo" else " if allowed"
+        words.append(f"NO SANDBOX: commands run with all your rights{asked}. {sandbox['why']}")
+    words += [f"allow {rule}" for rule in about["allow"]] + [f"deny {rule}" for rule in about["deny"]]
+    return words
+
+
+def in_order(caps: dict[str, float]) -> list[tuple[str, float]]:
+    """Caps in the order of the axes."""
+    known = list(AXES)
+    return sorted(caps.items(), key=lambda item: (known.index(item[0]) if item[0] in known else len(known), item[0]))
+
+
+def _cap(axis: str, cap: float) -> str:
+    return f"{axis} {_amount(axis, cap)}"
+
+
+def _amount(axis: str, amount: float) -> str:
+    """An amount without the unit where the axis says it already."""
+    words = show(axis, amount).split()
+    return " ".join(words) if words[-1] == "usd" else words[0]
+
+
+# ----------------------------------------------------------------------------------------------------------------- course
+
+
+def progress(entry: Entry, state: State, width: int = PLAIN_WIDTH) -> list[str]:
+    """What one event adds to the course of a goal: mostly one line, often none. ``state`` is the one after it."""
+    words = _WORDS.get(type(entry.event))
+    if words is None:
+        return []
+    label, text = words(entry.event, state)
+    return [line(f"  {label:<{LABEL - 1}} {line(text)}", width)] if label else []
+
+
+Words = tuple[str, str]
+_NOTHING: Words = ("", "")
+
+
+def _usage(event: ev.AssistantUsage, state: State) -> Words:
+    cost = "" if event.cost is None else f", {show('cost', event.cost)}"
+    cached = f", {event.cache_read_tokens} cached" if event.cache_read_tokens else ""
+    about = " (estimated)" if event.estimated else ""
+    label = f"turn {event.turn_id}" if event.turn_id else event.initiator
+    kind = f" [{event.initiator}]" if event.turn_id and event.initiator != "work" else ""
+    return label, f"{event.input_tokens} in{cached}, {event.output_tokens} out{cost}{about}{kind}"
+
+
+def _says(event: ev.AssistantMessage, state: State) -> Words:
+    return ("says", event.content) if event.content.strip() else _NOTHING
+
+
+def _tool(event: ev.ToolComplete, state: State) -> Words:
+    call = state.turn.calls.get(event.tool_call_id) if state.turn else None
+    name = call.request.name if call else "tool"
+    took = f" ({event.duration_ms / 1000:.1f} s)" if event.duration_ms and event.duration_ms >= 100 else ""
+    return name, f"{outcome_words(event)}{took}  {call_words(call.request.arguments) if call else ''}"
+
+
+def outcome_words(event: ev.ToolComplete) -> str:
+    """How a call came out."""
+    if event.cached:
+        return "from memory"
+    if event.exit_code:
+        return f"exit {event.exit_code}"
+    if event.error is not None:
+        return event.error.code.replace("_", " ")
+    return "ok" if event.success else "failed"
+
+
+def call_words(arguments: Any) -> str:
+    """Arguments in a few words: the values, the first ones whole."""
+    if not isinstance(arguments, dict):
+        return str(arguments)
+    return " ".join(str(value) for value in arguments.values())
+
+
+def _gate(event: ev.GateFinished, state: State) -> Words:
+    goal = state.goal
+    run = next((gate.run for gate in goal.contract.gates if gate.gate_id == event.gate_id), event.gate_id) if goal else ""
+    when = " at the start" if state.turn is None or state.turn.seq == 0 else ""
+    return "gate", f"{gate_words(event.outcome, event.exit_code, event.failing)}{when}: {run}"
+
+
+def gate_words(outcome: str, exit_code: int | None, failing: list[str] | None) -> str:
+    """How a gate stands: green, red, broken, or not run."""
+    if outcome == "pass":
+        return "green"
+    why = [f"exit {exit_code}"] if exit_code is not None else []
+    why += [f"{len(failing)} failing"] if failing else []
+    word = {"fail": "RED", "broken": "BROKEN"}.get(outcome, "not run")
+    return f"{word} ({', '.join(why)})" if why else word
+
+
+def _resumed(event: ev.GoalResumed, state: State) -> Words:
+    note = f": {event.note}" if event.note else ""
+    return "goes on", f"{event.cause}{note}"
+
+
+def _parked(event: ev.GoalParked, state: State) -> Words:
+    return "waits", f"for {event.on}: {event.said}"
+
+
+def _missing(missing: list[str], otherwise: str) -> str:
+    return "; ".join(missing) or otherwise
+
+
+_WORDS: dict[type[ev.Event], Callable[[Any, State], Words]] = {
+    ev.AssistantUsage: _usage,
+    ev.AssistantMessage: _says,
+    ev.ModelRetried: lambda e, s: ("retry", f"{e.error_type.replace('_', ' ')}, again in {e.wait_seconds:.1f} s"),
+    ev.TurnEnd: lambda e, s: ("model", f"{e.error.code}: {e.error.message}") if e.error else _NOTHING,
+    ev.ToolComplete: _tool,
+    ev.GateFinished: _gate,
+    ev.WorkspaceObserved: lambda e, s: ("CHANGED", f"verifier inputs: {', '.join(e.protected)}") if e.protected else _NOTHING,
+    ev.PermissionRequested: lambda e, s: ("permission?", f"{e.why}: {call_words(e.permission_request.get('arguments', {}))}"),
+    ev.PermissionCompleted: lambda e, s: ("permission", f"{e.result.kind} by {e.by}"),
+    ev.QuestionAsked: lambda e, s: ("question?", e.question),
+    ev.QuestionAnswered: lambda e, s: ("answer", f"{e.answer} (by {e.by})"),
+    ev.UserMessage: lambda e, s: ("message", e.content) if e.source != "system" else _NOTHING,
+    ev.GoalClaimed: lambda e, s: ("claim", f"by {e.by.replace('_', ' ')}: {e.summary}"),
+    ev.GoalConfronted: lambda e, s: ("confronted", _missing(e.missing, "nothing known to be missing; is it really done?")),
+    ev.GoalReturned: lambda e, s: ("returned", f"{e.why}: {_missing(e.missing, 'not shown')}"),
+    ev.GoalJudging: lambda e, s: ("judge", f"asked{'' if e.independent else ' (not independent)'}"),
+    ev.GoalJudged: lambda e, s: ("judge", f"achieved: {e.achieved}" if e.result == "verdict" else e.result),
+    ev.GoalParked: _parked,
+    ev.GoalResumed: _resumed,
+    ev.GoalPaused: lambda e, s: ("paused", f"{e.reason.replace('_', ' ')}, by {e.by}"),
+    ev.GoalClosing: lambda e, s: ("closing", f"as {e.target}: {e.reason}"),
+    ev.StallNoticed: lambda e, s: ("stall", f"{e.rule}, {e.count} times: noticed"),
+    ev.StallBlocked: lambda e, s: ("stall", f"{e.rule}, {e.count} times: REFUSED"),
+    ev.StallHalted: lambda e, s: ("stall", f"{e.rule}, {e.count} times: HALTED"),
+    ev.LimitWarned: lambda e, s: ("limit", f"{e.limit}: {show(e.limit, e.spent)} of {show(e.limit, e.cap)} used"),
+    ev.LimitReached: lambda e, s: ("limit", f"{e.limit} FULL: {show(e.limit, e.spent)} of {show(e.limit, e.cap)}"),
+    ev.SessionError: lambda e, s: ("error", f"{e.message} ({e.hint})"),
+    ev.SessionResume: lambda e, s: ("taken up", "after a crash" if e.crashed else "where it was left"),
+    ev.SessionModelChange: lambda e, s: ("model", f"{e.new_model} in place of {e.previous_model}: {e.reason}"),
+    ev.SessionCompactionComplete: lambda e, s: ("compacted", f"{e.pre_compaction_tokens} to {e.post_compaction_tokens} tokens"),
+}
+
+
+# -------------------------------------------------------------------------------------------------------------------- end
+
+
+def summary(state: State, record: Verdict | None, now: float, width: int = PLAIN_WIDTH) -> list[str]:
+    """Where a goal stands: phase, what proves it, what is missing, what changed, what it cost, how to go on.
+
+    Args:
+        record: what checking the journal found; None leaves it out.
+        now: epoch seconds.
+    """
+    goal = state.goal
+    assert goal is not None
+    lines = [f"{standing(state)}  {line(goal.queued.objective, max(20, width - len(standing(state)) - 2))}"]
+    lines += rows("why", _why(state), width)
+    lines += rows("proof", _proof(state), width)
+    lines += rows("missing", missing(state), width)
+    lines += rows("gates", gate_rows(state), width)
+    seen = state.evidence.look
+    if seen is not None:
+        lines += row("changed", changed_words(seen.paths), width)
+        if seen.protected or seen.named:
+            names = ", ".join(dict.fromkeys([*seen.named, *seen.protected]))
+            lines += row("CHANGED", f"verifier inputs: {names}", width)
+    lines += rows("says", _said(state), width)
+    if goal.queued.model.startswith("scripted:"):
+        lines += row("model", model_words(goal.queued.model, True), width)
+    lines += row("spent", " · ".join(spent(state, now)), width)
+    if record is not None:
+        lines += row("record", record_words(record), width)
+    lines += rows("next", following(state), width)
+    return lines
+
+
+def missing(state: State) -> list[str]:
+    """What is missing, as far as it is known."""
+    if state.phase == "done" or state.goal is None:
+        return []
+    ended = state.goal.ended
+    return ended.missing if ended is not None else open_items(state)
+
+
+def _why(state: State) -> list[str]:
+    goal = state.goal
+    assert goal is not None
+    if goal.closing is not None and state.phase != "done":
+        return [goal.closing.reason]
+    if state.phase == "waiting" and goal.parked is not None:
+        return [goal.parked.said]
+    if goal.ended is not None and not goal.ended.verified:
+        return [str(goal.ended.handoff.get("reason", ""))]
+    return []
+
+
+def _proof(state: State) -> list[str]:
+    goal = state.goal
+    if goal is None or state.phase != "done":
+        return []
+    if goal.ended is not None and goal.ended.verified:
+        return goal.ended.verified_by or discriminating(state.evidence, goal.contract)
+    return ["nothing that looked could show the objective: look yourself"]
+
+
+def gate_rows(state: State) -> list[str]:
+    """One text a gate: how it stands, and how it stood at the start."""
+    goal = state.goal
+    texts = []
+    for gate in goal.contract.gates if goal else ():
+        known = state.evidence.gates.get(gate.gate_id)
+        if known is None:
+            texts.append(f"not run: {gate.run}")
+            continue
+        at_start = {"pass": "green", "fail": "red", "broken": "broken"}.get(known.baseline, "not run")
+        texts.append(f"{gate_words(known.outcome, known.exit_code, known.failing)} (at the start {at_start}): {gate.run}")
+    return texts
+
+
+def changed_words(paths: list[str], most: int = 8) -> str:
+    """Changed files in a few words."""
+    if not paths:
+        return "nothing differs from the start"
+    more = f" and {len(paths) - most} more" if len(paths) > most else ""
+    return f"{len(paths)} {'file' if len(paths) == 1 else 'files'}: {', '.join(paths[:most])}{more}"
+
+
+def _said(state: State) -> list[str]:
+    goal = state.goal
+    assert goal is not None
+    ended = goal.ended
+    text = str(ended.handoff.get("summary") or "") if ended is not None else ""
+    return [line(text, 600)] if text.strip() else []
+
+
+def spent(state: State, now: float) -> list[str]:
+    """What was used on each axis that has a cap or was used, against its cap. An ended goal's clock stands still."""
+    goal = state.goal
+    assert goal is not None
+    at = state.time if state.phase in ENDED else now
+    caps = dict(in_order(goal.caps))
+    texts = []
+    for axis in ("cost", "tokens", "turns", "rounds", "tool-calls", "verifications", "active", "wall", *caps):
+        used = active_now(state, at) if axis == "active" else state.spend.used(axis, at)
+        if axis in ("output/call", "tool-calls/turn", "tool-calls/round") or (axis.startswith("tool:") and not used):
+            continue
+        text = f"{axis} {_amount(axis, used)}" + (f" of {_amount(axis, caps[axis])}" if axis in caps else "")
+        if axis == "cost" and not state.spend.priced:
+            text = "cost not known (no price)"
+        texts.append(text + (" (estimated)" if axis == "tokens" and state.spend.estimated else ""))
+    return list(dict.fromkeys(texts))
+
+
+def record_words(record: Verdict) -> str:
+    """What checking a journal found, in one line."""
+    if record.verdict == "ok":
+        erased = f", {len(record.erased)} erased" if record.erased else ""
+        return f"ok, {record.count} events{erased}"
+    return f"{record.verdict.upper().replace('_', ' ')} at event {record.first_bad}: {record.why}"
+
+
+def following(state: State) -> list[str]:
+    """How to go on from here."""
+    goal, id_ = state.goal, short(state.session_id)
+    assert goal is not None
+    if state.phase == "done":
+        if goal.ended is not None and goal.ended.verified:
+            return []
+        return ["next time give a gate (-g) that fails now and passes when it is done, or a judge (--judge)"]
+    if state.phase in ENDED:
+        limit = goal.limit.limit if goal.limit else "LIMIT"
+        return [NEXT[state.phase].replace(" ID", f" {id_}").format(limit=limit)]
+    parked = goal.parked
+    if state.phase == "waiting" and parked is not None and parked.on in ("question", "grant"):
+        what = '"…"' if parked.on == "question" else "yes|no"
+        return [f"endstop answer {id_} {what}", f"then, unless a process waits: endstop resume {id_}"]
+    return [f"endstop resume {id_}"]
