@@ -257,3 +257,14 @@ def test_an_erased_blob_leaves_no_trace(tmp_path: Path) -> None:
 
     asyncio.run(scene())
     assert b"secret words" not in b"".join(file.read_bytes() for file in tmp_path.glob("endstop.db*"))
+
+
+def test_alembic_is_loaded_only_when_needed(tmp_path: Path) -> None:
+    """Opening a database of the right schema does not load the migration library, which costs as much as all the rest."""
+    made(tmp_path)
+    command = (
+        "import asyncio, pathlib, sys; from endstop.store.open import open_store;"
+        "asyncio.run(open_store(pathlib.Path(sys.argv[1])).close()); sys.exit('alembic' in sys.modules)"
+    )
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    assert subprocess.run([sys.executable, "-c", command, str(tmp_path)], env=env, check=False).returncode == 0

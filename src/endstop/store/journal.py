@@ -88,6 +88,11 @@ class Append(Job, Awaitable[Appended]):
         self.blobs = [(session_id, name, content) for name, content in draft.blobs]
         self.rows, self.prev, self.time = _rows(session_id, draft.lines, first)
 
+    @property
+    def weight(self) -> int:
+        """Bytes to be written."""
+        return sum(map(len, self.lines)) + sum(len(content) for _, _, content in self.blobs)
+
     def __await__(self) -> Generator[Any, None, Appended]:
         try:
             appended: Appended = yield from self.future.__await__()

@@ -51,7 +51,7 @@ def open_store(home: Path, *, clock: Clock = time.time) -> Store:
     with ExitStack() as undo:
         undo.callback(writing.dispose)
         try:
-            migrate(writing, path)
+            sqlite.patiently(lambda: migrate(writing, path))
             writer = Writer(writing, reading, path, home / "sessions")
         except sqlite.FOREIGN as error:
             raise sqlite.translate(error, path) from None

@@ -5,7 +5,8 @@ from __future__ import annotations
 
 import shutil
 import sqlite3
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -30,6 +31,8 @@ FOREIGN = (sqlite3.Error, DBAPIError)
 _FULL = {sqlite3.SQLITE_FULL}
 _CORRUPT = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_FORMAT}
 _CLOSED = {sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM, sqlite3.SQLITE_AUTH}
+_BUSY = {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED}
+_PAUSE = 0.02
 _ROOM = 256 * 1024
 
 
@@ -69,9 +72,7 @@ def raw(connection: Connection) -> sqlite3.Connection:
 
 def translate(error: BaseException, path: Path) -> StoreError | UsageError:
     """A driver's error as one of ours, with the remedy."""
-    cause = error.orig if isinstance(error, DBAPIError) and error.orig else error
-    code = getattr(cause, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & 0xFF
-    where, text = str(path), str(cause)
+    code, where, text = _code(error), str(path), str(_cause(error))
     if code in _FULL or (code == sqlite3.SQLITE_IOERR and no_room(path)):
         return StoreFull("no room left on the disk; nothing was written", where=where, hint="free some space, then resume")
     if code in _CORRUPT:
@@ -79,9 +80,30 @@ def translate(error: BaseException, path: Path) -> StoreError | UsageError:
         return StoreCorrupt(f"the database cannot be read: {text}", where=where, hint=hint)
     if code in _CLOSED:
         return UsageError(f"the database cannot be written: {text}", where=where, hint="set ENDSTOP_HOME to a writable folder")
-    if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
+    if code in _BUSY:
         return StoreError(f"another process kept the database locked for {BUSY:.0f} s", where=where, hint="end it, or try again")
     return StoreError(f"the database failed: {text}", where=where, hint="try again; endstop verify tells whether it is intact")
+
+
+def _cause(error: BaseException) -> BaseException:
+    return error.orig if isinstance(error, DBAPIError) and error.orig else error
+
+
+def _code(error: BaseException) -> int:
+    return int(getattr(_cause(error), "sqlite_errorcode", sqlite3.SQLITE_ERROR)) & 0xFF
+
+
+def patiently(work: Callable[[], None]) -> None:
+    """Do ``work`` on a database that others may be making, or closing for the last time, just now: then SQLite says busy
+    without waiting."""
+    deadline = time.monotonic() + BUSY
+    while True:
+        try:
+            return work()
+        except FOREIGN as error:
+            if _code(error) not in _BUSY or time.monotonic() > deadline:
+                raise
+        time.sleep(_PAUSE)
 
 
 def no_room(path: Path) -> bool:

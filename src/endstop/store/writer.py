@@ -234,7 +234,7 @@ class Writer:
             self._moved_outside = True
         written = self._journals.write(appends)
         driver.execute("COMMIT")
-        self._unmoved += sum(len(line) for append, _ in written for line in append.lines)
+        self._unmoved += sum(append.weight for append, _ in written)
         return written
 
     def _undo(self) -> None:
