@@ -203,9 +203,9 @@ class Goal(msgspec.Struct):
 
 
 class Verdict(msgspec.Struct, frozen=True):
-    """A permission verdict: kind allow, deny or ask, the rule that gave it, and why."""
+    """What holds for one call: the rule that decided it (or "mode auto"), and why, for people and models."""
 
-    kind: str
+    kind: Literal["allow", "deny", "ask"]
     rule: str = ""
     why: str = ""
 

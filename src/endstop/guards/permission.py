@@ -23,6 +23,7 @@ import msgspec
 from pathspec.patterns.gitignore.base import GitIgnorePatternError
 from pathspec.patterns.gitignore.basic import GitIgnoreBasicPattern
 
+from endstop.core.goal import Verdict
 from endstop.core.messages import ToolSpec
 from endstop.errors import UsageError
 from endstop.guards.commands import Line, runs, split
@@ -43,14 +44,6 @@ class Rule(msgspec.Struct, frozen=True):
     pattern: str | None
     words: tuple[str, ...] | None
     paths: re.Pattern[str] | None
-
-
-class Verdict(msgspec.Struct, frozen=True):
-    """What holds for one call: ``rule`` that decided it (or "mode auto"), ``why`` in a sentence for people and models."""
-
-    kind: Literal["allow", "deny", "ask"]
-    rule: str
-    why: str
 
 
 def parse_rule(text: str) -> Rule:

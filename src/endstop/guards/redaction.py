@@ -184,7 +184,7 @@ class Redactor:
 
     def register(self, value: str, name: str = "secret") -> None:
         """Replace ``value`` from now on, calling it ``name``. Values under ``SHORTEST`` characters are too common for that."""
-        value = value.strip()
+        value = value.strip().encode("utf-8", "replace").decode()  # an environment may hold bytes that are no text
         if len(value) < SHORTEST:
             return
         known = {form for form, _ in self._forms}
