@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from time import perf_counter
 from typing import Any, Protocol
@@ -16,20 +16,17 @@ from typing import Any, Protocol
 import msgspec
 
 from endstop.core import events as ev
-from endstop.core import stall
 from endstop.core.context import SYSTEM
 from endstop.core.effects import AnyAct, AskJudge, CallModel, Look, Record, Run, RunGates, RunTools, Wait
-from endstop.core.goal import State, active_now
 from endstop.core.handoff import CLOSING_SYSTEM
-from endstop.core.limits import closing_reserve, deadline
+from endstop.core.identity import digests
 from endstop.core.messages import Answer, Head, Message, Usage, UserText
 from endstop.errors import EndstopError, ModelError, ToolError
 from endstop.models import retry
 from endstop.ports import Chat, GateRunner, Invocation, Judge, Model, Outcome, Tool, Watch, Workspace
+from endstop.runtime.race import Race, time_is_up
 from endstop.runtime.session import Session
 
-GRACE = 10.0
-"""Seconds a tool may go on after a pause that came as a signal or a message."""
 POLL = 0.5
 """Seconds between looks at a file that is waited for."""
 LOCAL = frozenset({"read", "read_outside"})
@@ -106,49 +103,15 @@ class Perform:
             case RunTools():
                 await self._run_tools(session, act)
             case RunGates():
-                await self._race(session, self._run_gates(session, act))
+                await Race(session).run(self._run_gates(session, act))
             case AskJudge():
-                await self._race(session, self._ask_judge(session, act))
+                await Race(session).run(self._ask_judge(session, act))
             case Look():
                 await self._look(session, act)
             case Wait():
                 await self._wait(session, act)
             case Record():
                 await asyncio.sleep(0)
-
-    # -- the race
-
-    async def _race(self, session: Session, work: Coroutine[Any, Any, None], *, tool: bool = False) -> str:
-        """Run ``work`` until it ends, a deadline passes, or something from outside stops it; how it was stopped, or ""."""
-        task = asyncio.ensure_future(work)
-        until = _deadline(session.state, session.clock())
-        grace: float | None = None
-        woken = asyncio.ensure_future(session.woken.wait())
-        try:
-            while not task.done():
-                left = min(until, grace or until) - session.clock()
-                await asyncio.wait({task, woken}, timeout=min(max(left, 0.0), 3600.0), return_when=asyncio.FIRST_COMPLETED)
-                if task.done():
-                    break
-                if woken.done():
-                    session.woken.clear()
-                    woken = asyncio.ensure_future(session.woken.wait())
-                    await session.take_in()
-                    stopped = _stopped(session.state)
-                    if stopped == "interrupted" and tool and session.state.stop != "abort":
-                        grace = grace or (session.clock() + GRACE if _soft(session.state) else None)
-                    elif stopped:
-                        return await _cancel(task, stopped)
-                if session.clock() >= until:
-                    return await _cancel(task, "timeout")
-                if grace is not None and session.clock() >= grace:
-                    return await _cancel(task, "interrupted")
-            await task
-            return ""
-        finally:
-            woken.cancel()
-            if not task.done():
-                await _cancel(task, "cancelled")
 
     # -- the model
 
@@ -161,7 +124,7 @@ class Perform:
             except ModelError as error:
                 said.append(error)
 
-        stopped = await self._race(session, work())
+        stopped = await Race(session).run(work())
         turn = session.state.turn
         if turn is None or turn.id != act.turn_id or turn.ended:
             return
@@ -196,7 +159,7 @@ class Perform:
             clock=session.clock,
             tools=act.prompt is None,
             watch=self.watch,
-            deadline=_deadline(state, session.clock()),
+            deadline=time_is_up(state, session.clock()),
             attempts=self.attempts,
             on_retry=on_retry,
             jitter=self.jitter,
@@ -263,7 +226,7 @@ class Perform:
             else:
                 await asyncio.gather(*(one(run) for run in act.calls))
 
-        stopped = await self._race(session, work(), tool=True)
+        stopped = await Race(session, tool=True).run(work())
         if not stopped:
             return
         turn = session.state.turn
@@ -317,7 +280,7 @@ class Perform:
         )
 
     def _completed(self, session: Session, run: Run, outcome: Outcome, begun: float) -> list[ev.Event]:
-        raw, norm = stall.digests(outcome.content)
+        raw, norm = digests(outcome.content)
         full = session.keep(outcome.full) if outcome.full is not None else None
         complete = ev.ToolComplete(
             tool_call_id=run.tool_call_id,
@@ -386,7 +349,7 @@ class Perform:
 
         task = asyncio.ensure_future(work())
         woken = asyncio.ensure_future(session.woken.wait())
-        left = max(0.0, _deadline(session.state, session.clock()) - session.clock())
+        left = max(0.0, time_is_up(session.state, session.clock()) - session.clock())
         await asyncio.wait({task, woken}, timeout=min(left, 3600.0), return_when=asyncio.FIRST_COMPLETED)
         session.woken.clear()
         for waiting in (task, woken):
@@ -396,34 +359,6 @@ class Perform:
 
 def _phase_ends(act: AnyAct) -> bool:
     return any(isinstance(event, (ev.GoalEnded, ev.GoalParked, ev.GoalPaused, ev.GoalStarted)) for event in act.events)
-
-
-def _deadline(state: State, now: float) -> float:
-    goal = state.goal
-    if goal is None:
-        return now + 1e9
-    keep = {} if state.phase == "closing" else closing_reserve(goal.caps, state.kit.price)
-    return min(deadline(state.spend, goal.caps, keep, now, active_now(state, now)), now + 1e9)
-
-
-def _stopped(state: State) -> str:
-    """How the running effect has to end because of what came, or "" to let it run."""
-    if state.goal is not None and state.goal.closing is not None and state.goal.closing.target == "cancelled":
-        return "cancelled"
-    if state.stop or state.phase == "paused":
-        return "interrupted"
-    return ""
-
-
-def _soft(state: State) -> bool:
-    """A pause by signal or message: a running tool has ``GRACE`` seconds; by command it may end in its own time."""
-    return bool(state.stop) or (state.goal is not None and state.goal.pause == "shutdown")
-
-
-async def _cancel(task: asyncio.Future[None], code: str) -> str:
-    task.cancel()
-    await asyncio.gather(task, return_exceptions=True)
-    return code
 
 
 def _failed(act: CallModel, error: ModelError, now: float) -> ev.TurnEnd:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from time import time_ns
 from typing import Any, Protocol
 
@@ -59,6 +59,8 @@ class Session:
         self.emit: list[Emit] = []
         self.woken = asyncio.Event()
         """Set when something came from outside that the running effect should know of."""
+        self.on_woken: Callable[[], None] | None = None
+        """Called then, too."""
         self.entries: list[Entry] | None = None
         self._seq, self._prev, self._id, self._ms = position.seq, position.hash, position.id, int(position.time * 1000)
         self._lines: list[bytes] = []
@@ -191,7 +193,7 @@ class Session:
     def _on_moved(self, session_id: str, head: int) -> None:
         if head > self._seq:
             self._moved = True
-            self.woken.set()
+            self._wake()
 
     # -- control from this process
 
@@ -200,7 +202,12 @@ class Session:
         for event in events:
             if self.state.phase not in ENDED:
                 self.record(event)
+        self._wake()
+
+    def _wake(self) -> None:
         self.woken.set()
+        if self.on_woken is not None:
+            self.on_woken()
 
     async def take_in(self) -> None:
         """Apply what came from outside, if anything did."""
