@@ -151,7 +151,9 @@ def question_lines(asked: ev.QuestionAsked | ev.PermissionRequested) -> list[str
     width = out.columns()
     if isinstance(asked, ev.PermissionRequested):
         return permission_lines(asked.permission_request, asked.risk, asked.why, width)
-    how = "type an answer" if asked.allow_freeform or not asked.options else f"type a number, 1 to {len(asked.options)}"
+    how = "a number" if asked.options else "your own words"
+    if asked.options and asked.allow_freeform:
+        how += ", or your own words"
     options = [f"{number}. {option}" for number, option in enumerate(asked.options, 1)]
     return ["", *view.row("QUESTION", asked.question, width), *view.rows("", options, width), *view.row("", f"({how})", width)]
 

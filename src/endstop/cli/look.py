@@ -83,7 +83,7 @@ def verify(target: str | None) -> int:
             return await store.verify((await here.find(store, settings, target)).id)
 
         verdict = here.with_store(work)
-    out.say([verify_words(verdict)])
+    out.say([verify_words(verdict), *([f"  {verdict.why}"] if verdict.verdict == "ok" and verdict.why else [])])
     return exits.OK if verdict.verdict == "ok" else exits.FAILED
 
 
@@ -92,8 +92,7 @@ def verify_words(verdict: Verdict) -> str:
     if verdict.verdict != "ok":
         return f"verify: {verdict.verdict} at event {verdict.first_bad}: {verdict.why}"
     gaps = f", {len(verdict.gaps)} gaps noted" if verdict.gaps else ""
-    unsure = f"; {verdict.why}" if verdict.why else ""
-    return f"verify: ok ({verdict.count} events, head {verdict.head[1][:8]}…{gaps}){unsure}"
+    return f"verify: ok ({verdict.count} events, head {verdict.head[1][:8]}…{gaps})"
 
 
 def export(id: str | None, output: Path | None) -> int:

@@ -20,7 +20,7 @@ from endstop.errors import EndstopError
 app = typer.Typer(
     name="endstop",
     help="Run AI agents unattended, and know when to stop.",
-    epilog="Exit codes: 0 verified, 3 claimed, 4 capped, 5 stuck, 6 blocked, 1 failed, 130 cancelled, 75 waits or paused, 2 usage.",
+    epilog="Exit codes: 0 verified, 1 failed, 2 usage, 3 claimed, 4 capped, 5 stuck, 6 blocked, 75 waits, 130 cancelled.",
     no_args_is_help=True,
     add_completion=False,
     rich_markup_mode=None,

@@ -45,8 +45,8 @@ def events(entries: Iterable[Entry], width: int) -> list[str]:
     """One line an event: number, time, type, and its data in brief."""
     lines = []
     for entry in entries:
-        at = stamp(entry.time)[11:19]
-        lines.append(line(f"{entry.seq:>5} {at} {type_of(entry.event):<24} {_gist(to_builtins(entry.event))}", width))
+        first = f"{entry.seq:>5} {stamp(entry.time)[11:19]} {type_of(entry.event):<24} "
+        lines.append(first + line(_gist(to_builtins(entry.event)), max(20, width - len(first))))
     return lines
 
 
@@ -140,7 +140,7 @@ def _stall_words(
     step = {ev.StallNoticed: "noticed", ev.StallBlocked: "REFUSED", ev.StallHalted: "HALTED"}[type(word)]
     every = f", every {word.period} calls" if word.period and word.period > 1 else ""
     lines = [line(f"event {seq}: {word.rule}, {word.count} times{every}: {step}", width)]
-    lines += [line(f"    {at:>5}  {calls[at]}", width) for at in word.seqs if at in calls]
+    lines += [f"    {at:>5}  {line(calls[at], width - 11)}" for at in word.seqs if at in calls]
     return lines
 
 

@@ -32,6 +32,8 @@ USED_UP = frozenset(
     {"cost", "tokens", "input-tokens", "output-tokens", "turns", "rounds", "tool-calls", "verifications", "wall", "active"}
 )
 """Axes that stay full once they are."""
+DRIVEN = frozenset({"queued", "working", "checking", "closing"})
+"""Phases in which something goes on; with nobody there, its driver has crashed."""
 
 
 class Following(msgspec.Struct, kw_only=True):
@@ -132,15 +134,13 @@ def resumption(state: State, raised: dict[str, float | None], note: str | None) 
     if state.phase == "done":
         raise UsageError(f"it is {view.standing(state)}", where=id_, hint="more work is a new goal: endstop run")
     caps = _raised(state, raised)
-    parked = goal.parked
-    if state.phase == "waiting" and parked is not None and parked.on in ("question", "grant") and waiting_humans(state):
-        if caps or note:
-            raise UsageError("it waits for an answer", where=id_, hint=f'answer first: endstop answer {id_} "…"')
-        return []
+    if waiting_humans(state) and (caps or note):
+        raise UsageError("it waits for an answer", where=id_, hint=f'answer first: endstop answer {id_} "…"')
+    asks = goal.parked is not None and goal.parked.on in ("question", "grant")
+    if not (caps or note) and (state.phase in DRIVEN or (state.phase == "waiting" and asks)):
+        return []  # it goes on by itself once somebody drives it
     events: list[Event] = []
-    if state.phase in ("queued", "working", "checking", "closing"):  # whoever drove it is gone
-        if not (caps or note):
-            return []
+    if state.phase in DRIVEN:
         events.append(ev.GoalPaused(reason="user", by=here.person()))
     left: ev.Phase = "paused" if events else state.phase
     events.append(ev.GoalResumed(from_=left, cause="resumed by a person", limits=caps or None, note=note, by=here.person()))
@@ -253,7 +253,7 @@ async def _follow(system: System, running: Running, follow: Following) -> int:
         if asker is not None:
             asker.take(entry)
 
-    screen.start(running.description, running.session.state)
+    screen.start(running.description | {"reachable": asks}, running.session.state)
     stopper.listen()
     if asker is not None:
         asker.listen(running.session.state)

@@ -10,9 +10,9 @@ from endstop.cli.out import PLAIN_WIDTH, line
 from endstop.core import events as ev
 from endstop.core.codec import Entry
 from endstop.core.evidence import discriminating
-from endstop.core.goal import ENDED, State, active_now
+from endstop.core.goal import ENDED, Closing, State, active_now
 from endstop.core.handoff import NEXT, open_items
-from endstop.core.limits import AXES, show
+from endstop.core.limits import AXES, DEFAULTS, show
 from endstop.store.verify import Verdict
 
 LABEL = 13
@@ -71,11 +71,13 @@ def start(about: dict[str, Any], state: State, width: int = PLAIN_WIDTH) -> list
     lines += row("workspace", f"{about['workspace']} ({_git(about['git'])})", width)
     lines += row("model", model_words(about["model"], about["scripted"], about["priced"]), width)
     lines += row("judge", _judge(about), width)
-    lines += rows("gates", about["gates"], width) or row("gates", "none: only a judge can verify this", width)
+    lines += rows("gates", about["gates"] or [_no_gates(about)], width)
     if about["deliverables"]:
         lines += rows("deliverables", about["deliverables"], width)
     lines += rows("may", _may(about), width)
-    lines += row("limits", " · ".join(_cap(axis, cap) for axis, cap in in_order(goal.caps)) or "NONE", width)
+    lines += row(
+        "limits", " · ".join(_cap(axis, cap) for axis, cap in in_order(goal.caps) if not _usual(axis, cap)) or "NONE", width
+    )
     return lines
 
 
@@ -102,6 +104,12 @@ def _judge(about: dict[str, Any]) -> str:
     return f"{name}{own}"
 
 
+def _no_gates(about: dict[str, Any]) -> str:
+    if about["deliverables"]:
+        return "none"
+    return "none: only the judge can verify this" if about["judge"] else "NONE, AND NO JUDGE: nothing can verify this"
+
+
 def _may(about: dict[str, Any]) -> list[str]:
     mode, network = about["mode"], about["network"]
     sandbox = about["sandbox"]
@@ -118,6 +126,8 @@ def _may(about: dict[str, Any]) -> list[str]:
     else:
         asked = "" if mode == "yolo" else " if allowed"
         words.append(f"NO SANDBOX: commands run with all your rights{asked}. {sandbox['why']}")
+    if mode in ("ask", "auto") and not about.get("reachable"):
+        words.append("nobody can be asked here: what would ask is refused, with the rule that would allow it")
     words += [f"allow {rule}" for rule in about["allow"]] + [f"deny {rule}" for rule in about["deny"]]
     return words
 
@@ -126,6 +136,11 @@ def in_order(caps: dict[str, float]) -> list[tuple[str, float]]:
     """Caps in the order of the axes."""
     known = list(AXES)
     return sorted(caps.items(), key=lambda item: (known.index(item[0]) if item[0] in known else len(known), item[0]))
+
+
+def _usual(axis: str, cap: float) -> bool:
+    """A limit on one tool that nobody set."""
+    return axis.startswith("tool:") and DEFAULTS.get(axis) == cap
 
 
 def _cap(axis: str, cap: float) -> str:
@@ -147,9 +162,11 @@ def progress(entry: Entry, state: State, width: int = PLAIN_WIDTH) -> list[str]:
     if words is None:
         return []
     label, text = words(entry.event, state)
-    return [line(f"  {label:<{LABEL - 1}} {line(text)}", width)] if label else []
+    first = f"  {label:<{LABEL - 1}} "
+    return [first + line(text, width - len(first))] if label else []
 
 
+CLAIMS = frozenset({"task_complete", "report_blocked"})
 Words = tuple[str, str]
 _NOTHING: Words = ("", "")
 
@@ -169,6 +186,8 @@ def _says(event: ev.AssistantMessage, state: State) -> Words:
 
 def _tool(event: ev.ToolComplete, state: State) -> Words:
     call = state.turn.calls.get(event.tool_call_id) if state.turn else None
+    if call is not None and call.request.name in CLAIMS:
+        return _NOTHING  # the claim has a line of its own
     name = call.request.name if call else "tool"
     took = f" ({event.duration_ms / 1000:.1f} s)" if event.duration_ms and event.duration_ms >= 100 else ""
     return name, f"{outcome_words(event)}{took}  {call_words(call.request.arguments) if call else ''}"
@@ -301,12 +320,19 @@ def _why(state: State) -> list[str]:
     goal = state.goal
     assert goal is not None
     if goal.closing is not None and state.phase != "done":
-        return [goal.closing.reason]
+        return _why_closed(goal.closing, goal.limit)
     if state.phase == "waiting" and goal.parked is not None:
         return [goal.parked.said]
-    if goal.ended is not None and not goal.ended.verified:
-        return [str(goal.ended.handoff.get("reason", ""))]
     return []
+
+
+def _why_closed(closing: Closing, limit: ev.LimitReached | None) -> list[str]:
+    if limit is not None and closing.target == "capped":
+        used = f"{show(limit.limit, limit.spent)} of {show(limit.limit, limit.cap)}"
+        return [f"the limit {limit.limit} is full: {used} in this {limit.scope}; what comes next does not fit"]
+    seqs = closing.detail.get("seqs") or []
+    pattern = [f"pattern: events {', '.join(str(seq) for seq in seqs)}"] if seqs else []
+    return [closing.reason, *pattern]
 
 
 def _proof(state: State) -> list[str]:
@@ -315,7 +341,8 @@ def _proof(state: State) -> list[str]:
         return []
     if goal.ended is not None and goal.ended.verified:
         return goal.ended.verified_by or discriminating(state.evidence, goal.contract)
-    return ["nothing that looked could show the objective: look yourself"]
+    reason = goal.ended.handoff.get("reason", "") if goal.ended is not None else ""
+    return [f"NONE: {reason}. Look yourself"]
 
 
 def gate_rows(state: State) -> list[str]:
