@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from functools import lru_cache
 from typing import Any
 
 import msgspec
@@ -119,7 +120,14 @@ def to_builtins(event: Event) -> Any:
 
 def stamp(time: float) -> str:
     """Epoch seconds as an RFC 3339 UTC text with milliseconds."""
-    return datetime.fromtimestamp(time, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    whole = int(time)
+    whole, milliseconds = divmod(whole * 1000 + round((time - whole) * 1e6) // 1000, 1000)
+    return f"{_to_the_second(whole)}.{milliseconds:03d}Z"
+
+
+@lru_cache(maxsize=16)
+def _to_the_second(whole: int) -> str:
+    return datetime.fromtimestamp(whole, UTC).isoformat()[:19]
 
 
 def seconds(timestamp: str) -> float:

@@ -11,17 +11,19 @@ import msgspec
 LOOK_AT = 8 * 1024
 """Characters of each end of a result that are masked: 16 KB of source cost under 0.3 ms that way."""
 
-# Both patterns start with a digit or a slash, so that source text is skipped at the speed of a scan (an alternation over
-# uuid, time, path … costs 100 us per KB). Numbers without a unit, colon, dash or hex letter stay: they may be counts.
+# Every pattern starts with one set of characters or one word, so that source text is skipped at the speed of a scan (an
+# alternation over uuid, time, path … costs 100 us per KB). Numbers without a unit, colon, dash or hex letter stay: they may
+# be counts.
 _DIGITS = re.compile(
-    r"[0-9]+(?:\.[0-9]+)?\s?(?:ms|us|µs|ns|sec(?:ond)?s?|min(?:ute)?s?|s)\b"
-    r"|[0-9]{1,4}[:/-][0-9]{1,2}[:/-][0-9]{1,4}(?:[T ]?[0-9:.,]*)?(?:Z|[+-][0-9]{2}:?[0-9]{2})?"
-    r"|[0-9]{1,2}:[0-9]{2}(?:\.[0-9]+)?"
-    r"|0x[0-9a-fA-F]+"
-    r"|[0-9][0-9a-fA-F]{7,}(?:-[0-9a-fA-F]{4,})*"
+    r"[0-9](?:[0-9]*(?:\.[0-9]+)?\s?(?:ms|us|µs|ns|sec(?:ond)?s?|min(?:ute)?s?|s)\b"
+    r"|[0-9]{0,3}[:/-][0-9]{1,2}[:/-][0-9]{1,4}(?:[T ]?[0-9:.,]*)?(?:Z|[+-][0-9]{2}:?[0-9]{2})?"
+    r"|[0-9]?:[0-9]{2}(?:\.[0-9]+)?"
+    r"|(?<=0)x[0-9a-fA-F]+"
+    r"|[0-9a-fA-F]{7,}(?:-[0-9a-fA-F]{4,})*)"
 )
-_HEX = re.compile(r"\b[a-f](?=[a-f]*[0-9])[0-9a-f]{7,}(?:-[0-9a-f]{4,})*\b")
-_PID = re.compile(r"\b(pid|process|PID)([ =:]+)[0-9]+")
+_HEX = re.compile(r"[a-f](?<=\b.)(?=[a-f]*[0-9])[0-9a-f]{7,}(?:-[0-9a-f]{4,})*\b")
+_HEX_AS_X = bytes.maketrans(b"0123456789abcdef", b"x" * 16)
+_PIDS = {word: re.compile(rf"{word}(?<=\b{word})([ =:]+)[0-9]+") for word in ("pid", "process", "PID")}
 _PATHS = re.compile(r"/(?:tmp|var|private|dev/shm|proc|run)/[^\s'\":,)]+")
 
 
@@ -31,10 +33,13 @@ def mask(text: str) -> str:
         text = text[:LOOK_AT] + "\n" + text[-LOOK_AT:]
     if "/" in text:
         text = _PATHS.sub("/~", text)
-    if "pid" in text or "PID" in text or "process" in text:
-        text = _PID.sub(r"\1\2~", text)
+    for word, pattern in _PIDS.items():
+        if word in text:
+            text = pattern.sub(rf"{word}\1~", text)
     text = _DIGITS.sub("~", text)
-    return _HEX.sub("~", text)
+    if b"xxxxxxxx" in text.encode("ascii", "replace").translate(_HEX_AS_X):
+        text = _HEX.sub("~", text)
+    return text
 
 
 def digests(text: str) -> tuple[str, str]:
