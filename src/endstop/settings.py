@@ -406,9 +406,7 @@ def _checked(found: dict[str, Any], where: str, folder: Path, *, lax: bool = Fal
     for key in ("model", "judge"):
         provider, colon, path = said.get(key, "").partition(":")
         if colon and provider == "scripted" and path:
-            said[key] = (
-                f"scripted:{os.path.abspath(os.path.join(folder, os.path.expanduser(path)))}"  # so that it can be resumed from anywhere
-            )
+            said[key] = f"scripted:{os.path.abspath(folder / Path(path).expanduser())}"  # resumes from anywhere
     return said
 
 

@@ -161,7 +161,8 @@ def question_lines(asked: ev.QuestionAsked | ev.PermissionRequested) -> list[str
 def permission_lines(request: dict[str, Any], risk: str, why: str, width: int) -> list[str]:
     """What wants to run, whole: nobody can allow what he cannot read."""
     arguments = request.get("arguments", {})
-    what = [f"{name}: {value}" for name, value in arguments.items()] if isinstance(arguments, dict) else [str(arguments)]
+    values = [f"{name}: {value}" for name, value in arguments.items()] if isinstance(arguments, dict) else [str(arguments)]
+    what = [part for value in values for part in value.splitlines()]
     lines = ["", *view.row("PERMISSION", f"{request.get('toolName', 'a tool')} ({risk})", width)]
     lines += view.rows("", what, width) + view.row("why asked", why, width)
     return [*lines, *view.row("", "(yes: this once; no; no and why; stop: refuse and end the turn)", width)]

@@ -27,6 +27,7 @@ LEAST_FREE = 100 * 1024 * 1024
 CHECKED = 50
 """Journals that are verified, the newest."""
 LABEL = 11
+SIGNS = {"ok": "ok", "note": "NOTE", "bad": "BAD"}
 
 
 class Finding(msgspec.Struct, frozen=True):
@@ -38,22 +39,21 @@ class Finding(msgspec.Struct, frozen=True):
     hint: str = ""
 
 
-def doctor(*, ask: bool) -> int:
+def doctor(workspace: Path | None, *, ask: bool) -> int:
     """Look at everything a goal needs."""
-    findings = list(_findings(ask))
-    width = out.columns()
+    findings = list(_findings(workspace, ask))
     for finding in findings:
-        sign = {"ok": "ok  ", "note": "NOTE", "bad": "BAD "}[finding.kind]
-        out.say([out.line(f"{sign}  {finding.name:<{LABEL}}{finding.text}", None if finding.kind == "bad" else max(width, 120))])
+        first = f"{SIGNS[finding.kind]:<6}{finding.name:<{LABEL}}"
+        out.say([first + out.line(finding.text)])
         if finding.hint:
-            out.say([f"      {'':<{LABEL}}{finding.hint}"])
+            out.say([" " * len(first) + out.line(finding.hint)])
     return exits.FAILED if any(finding.kind == "bad" for finding in findings) else exits.OK
 
 
-def _findings(ask: bool) -> Iterator[Finding]:
+def _findings(workspace: Path | None, ask: bool) -> Iterator[Finding]:
     yield _python()
     try:
-        settings = here.settings()
+        settings = here.settings(workspace=workspace)
     except UsageError as error:
         yield _bad("settings", error)
         return

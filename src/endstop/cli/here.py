@@ -18,13 +18,14 @@ from endstop.store.sessions import SessionRow
 T = TypeVar("T")
 
 
-def settings(flags: Mapping[str, Any] | None = None, goal: Path | None = None) -> Settings:
-    """The settings that hold in the current folder.
+def settings(flags: Mapping[str, Any] | None = None, goal: Path | None = None, *, workspace: Path | None = None) -> Settings:
+    """The settings that hold in ``workspace``, or in the current folder.
 
     Raises:
         UsageError: one of them cannot be used, or the folder is gone.
     """
-    return load(cwd=folder(), environ=os.environ, flags=flags, goal=goal)
+    asked = {**(flags or {}), **({"workspace": str(workspace)} if workspace else {})}
+    return load(cwd=folder(), environ=os.environ, flags=asked, goal=goal)
 
 
 def folder() -> Path:
@@ -39,11 +40,11 @@ def folder() -> Path:
         raise UsageError("the current folder is gone", hint="change to one that exists") from None
 
 
-def with_store(work: Callable[[Store, Settings], Coroutine[Any, Any, T]]) -> T:
-    """Do ``work`` with the store of the current settings."""
+def with_store(workspace: Path | None, work: Callable[[Store, Settings], Coroutine[Any, Any, T]]) -> T:
+    """Do ``work`` with the store of the settings that hold in ``workspace``."""
 
     async def opened() -> T:
-        found = settings()
+        found = settings(workspace=workspace)
         async with open_store(found.home) as store:
             return await work(store, found)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
+from pathlib import Path
 
 from endstop.assemble import System, open_system
 from endstop.cli import ask, exits, here, out, view
@@ -20,10 +21,10 @@ from endstop.store.sessions import SessionRow
 Asked = ev.QuestionAsked | ev.PermissionRequested
 
 
-def answer(id: str | None, text: str | None) -> int:
+def answer(id: str | None, workspace: Path | None, text: str | None) -> int:
     """Answer the oldest thing a goal asks; without a text, show it (and ask for one at a terminal)."""
     here.refuse_inside("answer for a person")
-    settings = here.settings()
+    settings = here.settings(workspace=workspace)
 
     async def work() -> int:
         async with open_system(settings) as system:
@@ -90,19 +91,19 @@ def _may_allow(event: Event) -> None:
         raise UsageError("a permission is given at a terminal only", hint="run endstop answer in one, or allow it by a rule")
 
 
-def pause(id: str | None) -> int:
+def pause(id: str | None, workspace: Path | None) -> int:
     """Pause a goal."""
-    return _stop(id, ev.GoalPaused(reason="user", by=here.person()), "pause")
+    return _stop(id, workspace, ev.GoalPaused(reason="user", by=here.person()), "pause")
 
 
-def cancel(id: str | None) -> int:
+def cancel(id: str | None, workspace: Path | None) -> int:
     """Cancel a goal; one that nobody drives is brought to its end here."""
     event = ev.GoalClosing(target="cancelled", reason="cancelled by a person", by=here.person(), detail={})
-    return _stop(id, event, "cancel")
+    return _stop(id, workspace, event, "cancel")
 
 
-def _stop(id: str | None, event: Event, verb: str) -> int:
-    settings = here.settings()
+def _stop(id: str | None, workspace: Path | None, event: Event, verb: str) -> int:
+    settings = here.settings(workspace=workspace)
 
     async def work() -> int:
         async with open_system(settings) as system:

@@ -12,53 +12,61 @@ from endstop.errors import UsageError
 from endstop.settings import FILE
 
 TEMPLATE = """\
-# Endstop's settings for this project. Every line that begins with "# " and holds a "=" is a setting: take the "# " away
-# to use it. Flags and ENDSTOP_* variables beat this file. All of it is explained in docs/settings.md.
+# Endstop's settings for this project. A line that begins with "#" and no space is a setting: take the "#" away to use it.
+# Flags and ENDSTOP_* variables beat this file. docs/settings.md explains all of it.
 
-# model = "openai:gpt-5"            # PROVIDER:MODEL; the key comes from the environment (OPENAI_API_KEY, …)
-# judge = "auto"                    # auto, none, or another model: who reads the evidence
-# workspace = "."                   # a folder below this file
-# deliverables = ["report.md"]      # must exist, be new and not empty at the end
-# protect = "refuse"                # flag, refuse, restore; or a list with paths: ["refuse", "tests/**"]
-# confront = "once"                 # once, always, never: claims are answered with fresh evidence
-# baseline = true                   # run every gate once before the first turn
-# review = "none"                   # none, human: a person looks before it is done
-# rubric = "what a good result is"  # the judge reads it
-# accept_claimed = false            # true: done (claimed) exits 0 too
-# retry = 4                         # how often a failed call is made again
+#model = "openai:gpt-5"          # PROVIDER:MODEL; the key comes from the environment (OPENAI_API_KEY, …)
+#judge = "auto"                  # auto, none, or another model: who reads the evidence
+#workspace = "."                 # a folder below this file
+#deliverables = ["report.md"]    # must exist, be new and not empty at the end
+#protect = "refuse"              # flag, refuse, restore; or a list with paths: ["refuse", "tests/**"]
+#confront = "once"               # once, always, never: claims are answered with fresh evidence
+#baseline = true                 # run every gate once before the first turn
+#review = "none"                 # none, human: a person looks before it is done
+#rubric = "short and correct"    # what the judge looks for
+#accept_claimed = false          # true: done (claimed) exits 0 too
+#retry = 4                       # how often a failed call is made again
 
-# What shows that a goal is reached: commands that exit 0. Repeat the table for more.
+# What shows that a goal is reached: commands that exit 0. One table for each.
 {gates}
-# timeout = 600                     # seconds
-# retries = 0
-# external = false                  # true: looks at something outside the workspace
-# paths = []
+#timeout = 600                   # seconds
+#retries = 0
+#external = false                # true: looks at something outside the workspace
+#paths = []
 
-# [limits]
-# cost = "5usd"                     # none switches one off
-# tokens = "5m"
-# turns = 200
-# active = "4h"
-# wall = "7d"
+#[limits]                        # "none" switches one off
+#cost = "5usd"
+#tokens = "5m"
+#turns = 200
+#active = "4h"
+#wall = "7d"
 
-# [permissions]
-# mode = "auto"                     # plan, ask, auto, yolo
-# allow = ["shell(npm *)"]
-# deny = ["shell(git push *)"]
-# network = false
-# humans = "auto"                   # auto, park, deny
+#[permissions]
+#mode = "auto"                   # plan, ask, auto, yolo
+#allow = ["shell(npm *)"]
+#deny = ["shell(git push *)"]
+#network = false
+#humans = "auto"                 # auto, park, deny
 
-# [stall]
-# on = true
-# repeat.notice = 3
-# repeat.refuse = 5
+#[stall]
+#on = true
+#refusals = 2
+#repeat.notice = 3
+#repeat.refuse = 5
+
+#[providers.ollama]              # base_url and api_key_env of other servers belong into your own file
+#window = 32768
+#max_output = 8192
+#price = {{ input = 0.0, output = 0.0 }}   # USD per million tokens
 """
 
 
-def init(*, force: bool) -> int:
+def init(workspace: Path | None, *, force: bool) -> int:
     """Write the file into the current folder's project."""
-    folder = here.folder()
+    folder = workspace or here.folder()
     path = folder / FILE
+    if not folder.is_dir():
+        raise UsageError("is no folder", where=str(folder), hint="create it, or name another with -C")
     if os.path.lexists(path) and not force:
         raise UsageError("is there already", where=str(path), hint="endstop init --force writes it anew")
     found = detect(folder)
@@ -69,13 +77,13 @@ def init(*, force: bool) -> int:
     except OSError as error:
         raise UsageError(f"cannot be written: {error.strerror}", where=str(path), hint="check the folder's rights") from None
     said = [f"wrote {path}"]
-    said += [f"found {command}: it stands there as a comment; take the # away to use it as a gate" for command in found]
+    said += [f"found {command}: it stands there as a comment; take the # away to use it" for command in found]
     out.say([*said, "next: choose a model in it, then: endstop doctor"])
     return exits.OK
 
 
 def _gates(found: list[str]) -> str:
-    return "\n# \n".join(f"# [[gate]]\n# run = {_quoted(command)}" for command in found or ["make test"])
+    return "\n".join(f"#[[gate]]\n#run = {_quoted(command)}" for command in found or ["make test"])
 
 
 def _quoted(command: str) -> str:

@@ -24,14 +24,14 @@ WIDE = 200
 """Columns of a line about an event where there is no terminal."""
 
 
-def ps(*, everywhere: bool) -> int:
+def ps(workspace: Path | None, *, everywhere: bool) -> int:
     """List goals of this folder, or of all."""
 
     async def work(store: Store, settings: Settings) -> list[tuple[SessionRow, str]]:
         rows = await store.sessions(None if everywhere else settings.workspace)
         return [(row, await _standing(store, row)) for row in rows if row.kind == "goal"]
 
-    out.say(pages.goals(here.with_store(work), time.time(), out.columns(), folders=everywhere))
+    out.say(pages.goals(here.with_store(workspace, work), time.time(), out.columns(), folders=everywhere))
     return exits.OK
 
 
@@ -47,7 +47,7 @@ async def _standing(store: Store, row: SessionRow) -> str:
     return row.phase
 
 
-def show(id: str | None, wanted: list[str]) -> int:
+def show(id: str | None, workspace: Path | None, wanted: list[str]) -> int:
     """Show a goal: its summary, or one page of its journal."""
     if len(wanted) > 1:
         raise UsageError(f"--{wanted[0]} and --{wanted[1]} are two pages", hint="ask for one at a time")
@@ -69,11 +69,11 @@ def show(id: str | None, wanted: list[str]) -> int:
         by = [f"  {'driven by':<12} process {row.holder.pid} on {row.holder.host}"] if row.holder else []
         return view.summary(state, await store.verify(row.id), time.time(), width) + by
 
-    out.say(here.with_store(work))
+    out.say(here.with_store(workspace, work))
     return exits.OK
 
 
-def verify(target: str | None) -> int:
+def verify(target: str | None, workspace: Path | None) -> int:
     """Check a journal in the store, or an exported file."""
     if target is not None and (os.path.exists(target) or "/" in target):
         verdict = verify_file(Path(target))
@@ -82,7 +82,7 @@ def verify(target: str | None) -> int:
         async def work(store: Store, settings: Settings) -> Verdict:
             return await store.verify((await here.find(store, settings, target)).id)
 
-        verdict = here.with_store(work)
+        verdict = here.with_store(workspace, work)
     out.say([verify_words(verdict), *([f"  {verdict.why}"] if verdict.verdict == "ok" and verdict.why else [])])
     return exits.OK if verdict.verdict == "ok" else exits.FAILED
 
@@ -95,7 +95,7 @@ def verify_words(verdict: Verdict) -> str:
     return f"verify: ok ({verdict.count} events, head {verdict.head[1][:8]}…{gaps})"
 
 
-def export(id: str | None, output: Path | None) -> int:
+def export(id: str | None, workspace: Path | None, output: Path | None) -> int:
     """Write a journal's lines, unchanged."""
     if output is not None and not output.parent.is_dir():
         raise UsageError("there is no such folder", where=str(output.parent), hint="create it first")
@@ -115,7 +115,7 @@ def export(id: str | None, output: Path | None) -> int:
             raise UsageError(f"cannot be written: {error.strerror}", where=str(output), hint="name another file") from None
         return count
 
-    count = here.with_store(work)
+    count = here.with_store(workspace, work)
     if output is not None:
         out.say([f"{count} events to {output}"])
     return exits.OK

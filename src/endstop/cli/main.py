@@ -29,6 +29,7 @@ app = typer.Typer(
 )
 
 Id = Annotated[str | None, typer.Argument(metavar="[ID]", help="A goal's id or the beginning of it; the newest of this folder.")]
+Folder = Annotated[Path | None, typer.Option("-C", "--workspace", metavar="FOLDER", help="Where to work; else this folder.")]
 Limits = Annotated[
     list[str] | None, typer.Option("-l", "--limit", metavar="AXIS=CAP", help="cost=2usd, turns=60, wall=45m, …=none.")
 ]
@@ -77,7 +78,7 @@ def run(
     model: Annotated[str | None, typer.Option("-m", "--model", metavar="PROVIDER:MODEL", help="The agent's model.")] = None,
     judge: Annotated[str | None, typer.Option("--judge", metavar="auto|none|MODEL", help="Who reads the evidence.")] = None,
     limit: Limits = None,
-    workspace: Annotated[Path | None, typer.Option("-C", "--workspace", metavar="FOLDER", help="Where to work.")] = None,
+    workspace: Folder = None,
     confront: Annotated[
         str | None, typer.Option("--confront", metavar="once|always|never", help="Answer claims with fresh evidence.")
     ] = None,
@@ -112,6 +113,7 @@ def run(
 @app.command()
 def resume(
     id: Id = None,
+    workspace: Folder = None,
     limit: Limits = None,
     note: Annotated[str | None, typer.Option("--note", metavar="TEXT", help="A hint for the agent.")] = None,
     accept_inputs: Annotated[bool, typer.Option("--accept-inputs", help="Take changed verifier inputs as they are now.")] = False,
@@ -123,13 +125,16 @@ def resume(
     """Go on with a goal: paused, waiting, or ended in any way but done."""
     limits = dict(_pair(text) for text in limit or ())
     more = {"limits": limits, "note": note, "accept_inputs": accept_inputs}
-    _call("run", "resume", id, **more, wait=wait, json=json, reports=report or [], quiet=quiet)
+    _call("run", "resume", id, workspace, **more, wait=wait, json=json, reports=report or [], quiet=quiet)
 
 
 @app.command()
-def ps(all: Annotated[bool, typer.Option("--all", "-a", help="Goals of every folder.")] = False) -> None:
+def ps(
+    all: Annotated[bool, typer.Option("-a", "--all", help="Goals of every folder.")] = False,
+    workspace: Folder = None,
+) -> None:
     """List goals, the newest first: those of this folder."""
-    _call("look", "ps", everywhere=all)
+    _call("look", "ps", workspace, everywhere=all)
 
 
 @app.command()
@@ -138,10 +143,11 @@ def show(
     events: Annotated[bool, typer.Option("--events", help="One line per event.")] = False,
     turns: Annotated[bool, typer.Option("--turns", help="One line per turn.")] = False,
     stall: Annotated[bool, typer.Option("--stall", help="What the stall rules saw.")] = False,
+    workspace: Folder = None,
 ) -> None:
     """Show a goal: where it stands, what proves it, its cost."""
     pages = [name for name, wanted in (("events", events), ("turns", turns), ("stall", stall)) if wanted]
-    _call("look", "show", id, pages)
+    _call("look", "show", id, workspace, pages)
 
 
 @app.command()
@@ -152,27 +158,28 @@ def answer(
     ] = None,
 ) -> None:
     """Answer a goal's question, or its wish for a permission."""
-    _call("humans", "answer", id, text)
+    _call("humans", "answer", id, workspace, text)
 
 
 @app.command()
-def pause(id: Id = None) -> None:
+def pause(id: Id = None, workspace: Folder = None) -> None:
     """Pause a goal: the running tool may end, only resume goes on."""
-    _call("humans", "pause", id)
+    _call("humans", "pause", id, workspace)
 
 
 @app.command()
-def cancel(id: Id = None) -> None:
+def cancel(id: Id = None, workspace: Folder = None) -> None:
     """Cancel a goal with everything it has begun."""
-    _call("humans", "cancel", id)
+    _call("humans", "cancel", id, workspace)
 
 
 @app.command()
 def verify(
     target: Annotated[str | None, typer.Argument(metavar="[ID|FILE]", help="A goal, or an exported journal.")] = None,
+    workspace: Folder = None,
 ) -> None:
     """Check that a journal is what was written."""
-    _call("look", "verify", target)
+    _call("look", "verify", target, workspace)
 
 
 @app.command()
@@ -183,19 +190,25 @@ def export(
     ] = None,
 ) -> None:
     """Write a goal's journal as JSON lines that verify themselves."""
-    _call("look", "export", id, output)
+    _call("look", "export", id, workspace, output)
 
 
 @app.command()
-def init(force: Annotated[bool, typer.Option("--force", help="Overwrite an endstop.toml that is there.")] = False) -> None:
+def init(
+    force: Annotated[bool, typer.Option("--force", help="Overwrite an endstop.toml that is there.")] = False,
+    workspace: Folder = None,
+) -> None:
     """Write an endstop.toml with every setting in it as a comment."""
-    _call("init", "init", force=force)
+    _call("init", "init", workspace, force=force)
 
 
 @app.command()
-def doctor(ask: Annotated[bool, typer.Option("--ask", help="Ask the model too; costs a few tokens.")] = False) -> None:
+def doctor(
+    ask: Annotated[bool, typer.Option("--ask", help="Ask the model too; costs a few tokens.")] = False,
+    workspace: Folder = None,
+) -> None:
     """Say what works here and what does not."""
-    _call("doctor", "doctor", ask=ask)
+    _call("doctor", "doctor", workspace, ask=ask)
 
 
 @app.command()

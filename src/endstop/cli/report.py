@@ -13,6 +13,7 @@ from endstop.cli import exits, view
 from endstop.cli.out import line
 from endstop.core.goal import State
 from endstop.core.handoff import handoff, open_items
+from endstop.core.limits import show
 from endstop.errors import UsageError
 from endstop.store.verify import Verdict
 
@@ -110,7 +111,7 @@ def markdown(facts: dict[str, Any]) -> str:
 def _spent(facts: dict[str, Any]) -> list[str]:
     caps = facts["limits"]
     return [
-        f"{axis}: {used:g}" + (f" of {caps[axis]:g}" if axis in caps else "")
+        f"{axis}: {show(axis, used)}" + (f" of {show(axis, caps[axis])}" if axis in caps else "")
         for axis, used in facts["spend"].items()
         if used or axis in caps
     ]

@@ -87,6 +87,7 @@ def order(settings: Settings, objective: str) -> Order:
 
 def resume(
     id: str | None,
+    workspace: Path | None,
     *,
     limits: dict[str, str],
     note: str | None,
@@ -99,7 +100,7 @@ def resume(
     """Go on with a goal that stopped."""
     here.refuse_inside("resume a goal")
     report.check(reports)
-    settings = here.settings({"limits": limits} if limits else None)
+    settings = here.settings({"limits": limits} if limits else None, workspace=workspace)
     raised = {axis: settings.limits.get(axis) for axis in limits}
     follow = Following(wait=wait, json=json, quiet=quiet, reports=reports)
 

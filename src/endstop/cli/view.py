@@ -342,7 +342,7 @@ def _proof(state: State) -> list[str]:
     if goal.ended is not None and goal.ended.verified:
         return goal.ended.verified_by or discriminating(state.evidence, goal.contract)
     reason = goal.ended.handoff.get("reason", "") if goal.ended is not None else ""
-    return [f"NONE: {reason}. Look yourself"]
+    return [f"NONE: {str(reason).removeprefix('claimed: ')}. Look yourself"]
 
 
 def gate_rows(state: State) -> list[str]:
