@@ -6,6 +6,7 @@ import os
 import secrets
 import time
 from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -23,7 +24,7 @@ from endstop.core.apply import replay
 from endstop.core.context import SYSTEM, measure_head
 from endstop.core.goal import Kit, State, open_calls
 from endstop.core.messages import Head
-from endstop.errors import StoreFull, UsageError
+from endstop.errors import LeaseLost, StoreFull, UsageError
 from endstop.guards.permission import Permissions
 from endstop.guards.redaction import Redactor
 from endstop.host import git, spawn
@@ -255,11 +256,12 @@ class Running:
 
     def __init__(self, session: Session, perform: Perform, description: dict[str, Any], kit: Kit) -> None:
         self.session, self.perform, self.description, self.kit = session, perform, description, kit
+        self._sound = True
 
     async def drive(self, *, stay: bool, reachable: bool = False, emit: Emit | None = None, watch: Watch | None = None) -> State:
         """Turn the wheel until the goal ends, pauses, or waits for somebody (``stay`` True: through that too).
 
-        A full disk pauses it: nothing after the last committed event counts.
+        A full disk pauses it, if there is room for that much: nothing after the last committed event counts.
 
         Raises:
             StoreFull: there is no room; resume once there is.
@@ -268,18 +270,22 @@ class Running:
         self.perform.watch = watch
         if emit is not None:
             self.session.emit.append(emit)
-        return await drive(self.session, self.perform, stay=stay)
+        try:
+            return await drive(self.session, self.perform, stay=stay)
+        except StoreFull:
+            self._sound = False
+            await self.session.pause_unwritten()
+            raise
 
     def control(self, *events: ev.Event) -> None:
         """Something a person does in this process while it runs."""
         self.session.control(*events)
 
     async def close(self) -> None:
-        """Let the session go in good order; with a full disk the next holder finds it as after a crash."""
-        try:
-            await self.session.close()
-        except StoreFull:
-            return
+        """Let the session go in good order; after a full disk the next holder finds it as after a crash."""
+        if self._sound:
+            with suppress(StoreFull, LeaseLost):
+                await self.session.close()
 
 
 def open_system(settings: Settings, *, tools: Iterable[Tool] = ()) -> System:

@@ -31,10 +31,10 @@ def _session_start(state: State, entry: Entry, event: ev.SessionStart) -> None:
 def _session_resume(state: State, entry: Entry, event: ev.SessionResume) -> None:
     state.generation = event.generation
     state.look_due = state.evidence.baseline is not None
-    if not event.crashed:
+    if not event.crashed and not event.open:
         return
     state.recover = True
-    state.crashes += 1
+    state.crashes += event.crashed
     for gate in state.evidence.gates.values():
         gate.started = False
 

@@ -17,7 +17,6 @@ from endstop.core.goal import ENDED, State, allowed
 from endstop.ports import Clock
 from endstop.runtime.session import Redact, uuid7
 from endstop.store.blobs import pack
-from endstop.store.journal import Draft, Position
 from endstop.store.open import Store
 
 
@@ -31,29 +30,28 @@ async def control(store: Store, session_id: str, event: Event, *, clock: Clock, 
         UsageError: there is no such session.
         StoreCorrupt: its journal cannot be read.
     """
-    state = replay(await store.entries(session_id))
-    late = is_late(state, event)
-    if late and "late" in event.__struct_fields__:
-        event = msgspec.structs.replace(event, late=True)
     event = cleaned(event, redact)
-
-    def make(at: Position) -> Draft:
-        data, blobs = pack(event, state.salt or "00")
-        time = max(at.time, clock())
+    while True:
+        entries, at = await store.snapshot(session_id, 0)
+        state = replay(entries)
+        late = is_late(state, event)
+        marked = msgspec.structs.replace(event, late=True) if late and "late" in event.__struct_fields__ else event
+        data, blobs = pack(marked, state.salt or "00")
         line = codec.frame(
             data,
             TYPE_OF[type(event)],
             id=uuid7(),
             seq=at.seq + 1,
             prev=at.hash if at.seq else chain.genesis(session_id),
-            timestamp=codec.stamp(time),
+            timestamp=codec.stamp(max(at.time, clock())),
             parent=at.id,
         )
         phase = at.phase if late else (allowed(state, event) or at.phase)
-        return Draft([line], phase, blobs)
-
-    await store.append_control(session_id, make)
-    return not late
+        appended = await store.append(
+            session_id, [line], first=at.seq + 1, generation=None, durable=True, phase=phase, blobs=blobs
+        )
+        if not appended.moved:
+            return not late
 
 
 def cleaned(event: Event, redact: Redact) -> Event:

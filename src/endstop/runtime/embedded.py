@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 from endstop.core import effects
 from endstop.core.decide import decide
 from endstop.core.effects import AnyAct
@@ -17,18 +19,25 @@ async def drive(session: Session, perform: Perform, *, stay: bool) -> State:
 
     Args:
         stay: also stay through waits for a human or a pot.
+
+    Raises:
+        LeaseLost: another process has taken the session over.
+        StoreFull: there is no room; nothing after the last committed event counts.
     """
-    while True:
-        await session.take_in()
-        act = decide(session.state, session.clock())
-        if isinstance(act, effects.Idle) or _leaves(session.state, act, stay):
-            await session.commit(durable=True)
-            if session.state.phase == "paused" or decide(session.state, session.clock()) == act:
-                return session.state
-            continue
-        act = await perform.prepare(session, act)
-        if await session.intend(act, durable=perform.durable(act), wait=perform.outside(act)):
-            await perform(session, act)
+    holding = asyncio.create_task(session.hold())
+    try:
+        while True:
+            await session.take_in()
+            act = decide(session.state, session.clock())
+            if isinstance(act, effects.Idle) or _leaves(session.state, act, stay):
+                if await session.commit(durable=True):
+                    return session.state
+                continue
+            act = await perform.prepare(session, act)
+            if await session.intend(act, durable=perform.durable(act), wait=perform.outside(act)):
+                await perform(session, act)
+    finally:
+        holding.cancel()
 
 
 def _leaves(state: State, act: AnyAct, stay: bool) -> bool:

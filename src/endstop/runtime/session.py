@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from time import time_ns
 from typing import Any, Protocol
 
@@ -17,13 +18,13 @@ from endstop.core import chain, codec
 from endstop.core.apply import apply, replay
 from endstop.core.codec import Entry
 from endstop.core.effects import AnyAct
-from endstop.core.events import KIND_OF, TYPE_OF, Blob, Event, SessionResume, SessionShutdown
-from endstop.core.goal import ENDED, Kit, State
-from endstop.errors import TransitionError
+from endstop.core.events import KIND_OF, TYPE_OF, Blob, Event, GoalPaused, SessionResume, SessionShutdown
+from endstop.core.goal import ENDED, Kit, State, allowed
+from endstop.errors import EndstopError, StoreError, TransitionError
 from endstop.ports import Clock, Emit
 from endstop.store.blobs import Sealed, blob_of, pack
 from endstop.store.journal import Position
-from endstop.store.leases import Lease
+from endstop.store.leases import LEASE, Lease
 from endstop.store.open import Store
 
 
@@ -68,6 +69,7 @@ class Session:
         self._unsure: list[Entry] = []  # recorded since the last commit that was seen to hold
         self._lock = asyncio.Lock()
         self._moved = False
+        self._lost: EndstopError | None = None
         store.watch(session_id, self._on_moved, after=position.seq)
 
     # -- recording
@@ -159,20 +161,21 @@ class Session:
     async def _catch_up(self) -> None:
         """Others have appended while nothing of ours is pending: apply it."""
         self._moved = False
-        for entry in await self.store.entries(self.session_id, after=self._seq):
+        entries, position = await self.store.snapshot(self.session_id, self._seq)
+        for entry in entries:
             apply(self.state, entry)
             for emit in self.emit:
                 emit(entry)
-        self._place(await self.store.position(self.session_id))
+        self._place(position)
 
     async def _rebuild(self, blobs: Sequence[Sealed]) -> None:
         """Nothing of ours since the last commit was written: read the journal, then append our facts behind it."""
         self._moved = False
         ours, self._unsure, self._lines = self._unsure, [], []
-        stored = await self.store.entries(self.session_id)
+        stored, position = await self.store.snapshot(self.session_id, 0)
         known = {entry.id for entry in stored}
         self.state = replay(stored, self.state.kit)
-        self._place(await self.store.position(self.session_id))
+        self._place(position)
         self._blobs = list(blobs)
         for entry in stored[-64:]:
             if entry.id not in {mine.id for mine in ours}:
@@ -210,11 +213,23 @@ class Session:
             self.on_woken()
 
     async def take_in(self) -> None:
-        """Apply what came from outside, if anything did."""
+        """Apply what came from outside, if anything did. Raises LeaseLost when the session is another's now."""
+        if self._lost is not None:
+            raise self._lost
         if self._moved:
             await self.commit(durable=False)
 
     # -- beginning and end of holding
+
+    async def hold(self) -> None:
+        """Renew the lease for as long as this task runs. Once another process has taken it, whatever runs here is stopped."""
+        while self._lost is None:
+            await asyncio.sleep(LEASE / 3)
+            try:
+                self.lease = await self.store.renew(self.lease)
+            except EndstopError as error:
+                self._lost = error
+                self._wake()
 
     async def resume(self, crashed: bool, open_: Iterable[int]) -> None:
         """Say in the journal that this process holds the session now."""
@@ -228,6 +243,20 @@ class Session:
             )
         )
         await self.commit(durable=False)
+
+    async def pause_unwritten(self) -> None:
+        """The disk is full: what was not committed is dropped, and the goal pauses if there is room for that much. The
+        session is not let go in good order, so that its next holder looks at starts without an end."""
+        self._unsure, self._lines, self._blobs = [], [], []
+        entries, position = await self.store.snapshot(self.session_id, 0)
+        self.state = replay(entries, self.state.kit)
+        self._place(position)
+        pause = GoalPaused(reason="disk", by="runtime")
+        if allowed(self.state, pause) is None:
+            return
+        self.record(pause)
+        with suppress(StoreError):
+            await self.commit(durable=True)
 
     async def close(self) -> None:
         """Let the session go in good order."""
@@ -256,9 +285,9 @@ async def load(store: Store, session_id: str, kit: Kit, *, clock: Clock, redact:
         StoreCorrupt: the journal cannot be read.
     """
     lease = await store.acquire(session_id)
-    entries = await store.entries(session_id)
+    entries, position = await store.snapshot(session_id, 0)
     state = replay(entries, kit)
-    session = Session(store, session_id, lease, state, await store.position(session_id), clock=clock, redact=redact)
+    session = Session(store, session_id, lease, state, position, clock=clock, redact=redact)
     fresh = not any(isinstance(entry.event, SessionResume) for entry in entries) and state.turn is None
     if not fresh or lease.crashed:
         await session.resume(lease.crashed, open_starts(state))
