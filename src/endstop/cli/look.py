@@ -66,8 +66,8 @@ def show(id: str | None, workspace: Path | None, wanted: list[str]) -> int:
         state = replay(entries)
         if state.goal is None:
             raise UsageError("this session has no goal", where=view.short(row.id), hint="endstop ps shows the goals")
-        by = [f"  {'driven by':<12} process {row.holder.pid} on {row.holder.host}"] if row.holder else []
-        return view.summary(state, await store.verify(row.id), time.time(), width) + by
+        driver = f"process {row.holder.pid} on {row.holder.host}" if row.holder else ""
+        return view.summary(state, await store.verify(row.id), time.time(), width, driver=driver)
 
     out.say(here.with_store(workspace, work))
     return exits.OK

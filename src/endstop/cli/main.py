@@ -156,6 +156,7 @@ def answer(
     text: Annotated[
         str | None, typer.Argument(metavar="[TEXT]", help="The answer, an option's number; for a permission yes, or no and why.")
     ] = None,
+    workspace: Folder = None,
 ) -> None:
     """Answer a goal's question, or its wish for a permission."""
     _call("humans", "answer", id, workspace, text)
@@ -188,6 +189,7 @@ def export(
     output: Annotated[
         Path | None, typer.Option("-o", "--output", metavar="FILE", help="Write here, not to the terminal.")
     ] = None,
+    workspace: Folder = None,
 ) -> None:
     """Write a goal's journal as JSON lines that verify themselves."""
     _call("look", "export", id, workspace, output)

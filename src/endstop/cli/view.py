@@ -278,11 +278,12 @@ _WORDS: dict[type[ev.Event], Callable[[Any, State], Words]] = {
 # -------------------------------------------------------------------------------------------------------------------- end
 
 
-def summary(state: State, record: Verdict | None, now: float, width: int = PLAIN_WIDTH) -> list[str]:
+def summary(state: State, record: Verdict | None, now: float, width: int = PLAIN_WIDTH, *, driver: str = "") -> list[str]:
     """Where a goal stands: phase, what proves it, what is missing, what changed, what it cost, how to go on.
 
     Args:
         record: what checking the journal found; None leaves it out.
+        driver: who drives it now; then there is nothing to resume.
         now: epoch seconds.
     """
     goal = state.goal
@@ -304,8 +305,9 @@ def summary(state: State, record: Verdict | None, now: float, width: int = PLAIN
     lines += row("spent", " · ".join(spent(state, now)), width)
     if record is not None:
         lines += row("record", record_words(record), width)
-    lines += rows("next", following(state), width)
-    return lines
+    if driver:
+        return lines + row("driven by", driver, width)
+    return lines + rows("next", following(state), width)
 
 
 def missing(state: State) -> list[str]:
