@@ -194,6 +194,47 @@ class Sim:
                 return self.state.goal.ended if self.state.goal else None
         raise AssertionError(f"still going after {steps} steps, phase {self.state.phase}")
 
+    def until(self, kind: type[effects.Act], steps: int = 400, *, perform: bool = True, **wanted: Any) -> Any:
+        """Step until decide gives an effect of this kind whose fields are as wanted; ``perform`` False leaves it undone
+        after its intents were journalled, as a crash would."""
+        for _ in range(steps):
+            act = decide(self.state, self.now)
+            hit = isinstance(act, kind) and all(getattr(act, name) == value for name, value in wanted.items())
+            self.record(*act.events)
+            if hit and not perform:
+                return act
+            before = self.now
+            self.perform(act)
+            if hit:
+                self.now = before if isinstance(act, effects.Wait) else self.now
+                return act
+            if isinstance(act, effects.Idle) or (isinstance(act, effects.Wait) and act.until is None):
+                raise AssertionError(f"came to rest in {self.state.phase} before {kind.__name__}: {self.types[-12:]}")
+        raise AssertionError(f"no {kind.__name__} in {steps} steps: {self.types[-12:]}")
+
+    def crash(self, crashed: bool = True) -> None:
+        """The holder is gone; another takes the session up."""
+        self.record(
+            ev.SessionResume(
+                resume_time="x", event_count=len(self.lines), generation=self.state.generation + 1, crashed=crashed, open=[]
+            )
+        )
+
+    def hear(self, text: str) -> None:
+        """A human writes."""
+        self.record(
+            ev.UserMessage(message_id=f"u{len(self.lines)}", content=text, source="user", delivery="steering")
+        )
+
+    def resume(self, **more: Any) -> None:
+        """A person resumes."""
+        self.record(ev.GoalResumed(from_=self.state.phase, cause="person", by="test", **more))
+
+    @property
+    def prompt(self) -> str:
+        """All that the model has been told, and is about to be told."""
+        return "\n".join([*(m.text for m in self.state.window.messages), *self.state.window.notes])
+
     @property
     def types(self) -> list[str]:
         """Types of all events so far."""

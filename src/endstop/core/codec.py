@@ -131,9 +131,10 @@ def _to_the_second(whole: int) -> str:
 
 
 def seconds(timestamp: str) -> float:
-    """An RFC 3339 text as epoch seconds.
+    """An RFC 3339 text as epoch seconds; without a zone it is UTC, so that it means the same on every machine.
 
     Raises:
         ValueError: the text is no such time.
     """
-    return datetime.fromisoformat(timestamp).timestamp()
+    moment = datetime.fromisoformat(timestamp)
+    return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
