@@ -42,7 +42,6 @@ LARGEST = 1 << 20
 Protect = Literal["flag", "refuse", "restore"]
 Mode = Literal["plan", "ask", "auto", "yolo"]
 Confront = Literal["once", "always", "never"]
-Review = Literal["none", "human"]
 Humans = Literal["auto", "park", "deny"]
 Text = Annotated[str, Meta(min_length=1)]
 Natural = Annotated[int, Meta(ge=0)]
@@ -127,7 +126,6 @@ class Given(Table, kw_only=True):
     model: Text | UnsetType = UNSET
     judge: Text | UnsetType = UNSET
     rubric: Text | UnsetType = UNSET
-    review: Review | UnsetType = UNSET
     workspace: Text | UnsetType = UNSET
     home: Text | UnsetType = UNSET
     gate: list[GateTable] | UnsetType = UNSET
@@ -154,16 +152,8 @@ TABLES: dict[str, type[Table]] = {
 }
 """Which table stands behind a name, "" for the whole file."""
 
-VARIABLES: dict[str, str] = {
-    "ENDSTOP_HOME": "home",
-    "ENDSTOP_MODEL": "model",
-    "ENDSTOP_JUDGE": "judge",
-    "ENDSTOP_WORKSPACE": "workspace",
-    "ENDSTOP_PROTECT": "protect",
-    "ENDSTOP_CONFRONT": "confront",
-    "ENDSTOP_ACCEPT_CLAIMED": "accept_claimed",
-    "ENDSTOP_RETRY": "retry",
-    "ENDSTOP_LIMITS": "limits",
+_PLAIN = ("home", "model", "judge", "workspace", "protect", "confront", "accept_claimed", "retry", "limits")
+VARIABLES: dict[str, str] = {f"ENDSTOP_{key.upper()}": key for key in _PLAIN} | {
     "ENDSTOP_MODE": "permissions.mode",
     "ENDSTOP_NETWORK": "permissions.network",
     "ENDSTOP_STALL": "stall.on",
@@ -273,15 +263,14 @@ def load(
     sources: list[tuple[str, dict[str, Any]]] = []
     if user.exists():
         sources.append((str(user), read_file(user)))
-    named = _file(goal, "goal file") if goal else None
-    goal_says = read_file(named, foreign=True) if named else {}
+    goal_says = read_file(goal, foreign=True) if goal else {}
     start = asked.get("workspace") or said.get("workspace") or goal_says.get("workspace")
     start = start or (sources[0][1].get("workspace") if sources else None) or str(cwd)
     project = find_project(_folder(start))
     if project is not None:
         sources.append((str(project), read_project(project)))
-    if named:
-        sources.append((str(named), goal_says))
+    if goal:
+        sources.append((str(goal), goal_says))
     files = tuple(Path(where) for where, _ in sources)
     merged: dict[str, Any] = {}
     origin: dict[str, str] = {}
@@ -305,7 +294,8 @@ def read_file(path: Path, *, foreign: bool = False) -> dict[str, Any]:
     where = str(path)
     try:
         if not path.is_file() or path.stat().st_size > LARGEST:
-            raise UsageError("is no settings file", where=where, hint="it must be a file of at most 1 MiB")
+            hint = "settings and goals are files of at most 1 MiB; an objective is text that does not end in .toml"
+            raise UsageError("there is no such file", where=where, hint=hint)
         found = tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise UsageError(f"cannot be read: {error.strerror}", where=where, hint="repair or remove it") from None
@@ -354,12 +344,6 @@ def _xdg(environ: Mapping[str, str], variable: str, default: str) -> Path:
     return Path(environ.get("HOME") or os.path.expanduser("~"), default)
 
 
-def _file(path: Path, what: str) -> Path:
-    if not path.is_file():
-        raise UsageError(f"there is no such {what}", where=str(path), hint="an objective is text, not a name ending in .toml")
-    return path
-
-
 def _folder(path: str) -> Path:
     folder = Path(path)
     if not folder.is_dir():
@@ -376,16 +360,13 @@ def _variables(environ: Mapping[str, str], cwd: Path) -> dict[str, Any]:
         if name not in VARIABLES:
             raise UsageError("no setting has this name", where=name, hint=_near(name, VARIABLES))
         table, dot, key = VARIABLES[name].rpartition(".")
-        value: Any = _limit_list(raw) if name == "ENDSTOP_LIMITS" else raw.strip()
+        value: Any = raw.strip()
+        if key == "limits":
+            value = {axis.strip(): cap for axis, _, cap in (part.partition("=") for part in raw.split(",") if part.strip())}
         found = {table: {key: value}} if dot else {key: value}
         for key, value in _checked(found, name, cwd, lax=True).items():
             said[key] = said.get(key, {}) | value if isinstance(value, dict) else value
     return said
-
-
-def _limit_list(text: str) -> dict[str, str]:
-    pairs = [part.partition("=") for part in text.split(",") if part.strip()]
-    return {name.strip(): value for name, _, value in pairs}
 
 
 def _checked(found: dict[str, Any], where: str, folder: Path, *, lax: bool = False) -> dict[str, Any]:
@@ -461,7 +442,6 @@ _UNKNOWN = re.compile(r"unknown field `([^`]*)`")
 CHOICES: dict[str, tuple[str, ...]] = {
     "mode": get_args(Mode),
     "confront": get_args(Confront),
-    "review": get_args(Review),
     "humans": get_args(Humans),
 }
 _HINTS = {
@@ -556,6 +536,8 @@ def _contract(merged: dict[str, Any]) -> Contract:
     protect = merged.get("protect", "refuse")
     words = [protect] if isinstance(protect, str) else protect
     actions = [word for word in words if word in get_args(Protect)]
+    if "restore" in actions:
+        raise UsageError("restore is not there yet", where="protect", hint="refuse returns a claim that changed verifier inputs")
     if len(actions) > 1:
         raise UsageError(f"protect says {' and '.join(actions)}", where="protect", hint="name one of them, and paths")
     return Contract(
@@ -565,7 +547,6 @@ def _contract(merged: dict[str, Any]) -> Contract:
         inputs=[word for word in words if word not in actions],
         rubric=merged.get("rubric"),
         judge=merged.get("judge", "auto"),
-        review=merged.get("review", "none"),
         confront=merged.get("confront", "once"),
         baseline=merged.get("baseline", True),
     )

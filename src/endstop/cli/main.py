@@ -71,7 +71,7 @@ def run(
         list[str] | None,
         typer.Option(
             "--protect",
-            metavar="flag|refuse|restore|PATH",
+            metavar="flag|refuse|PATH",
             help="A word: what to do when a verifier input was changed. Anything else: one more such path. Repeatable.",
         ),
     ] = None,
