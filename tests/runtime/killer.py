@@ -164,7 +164,8 @@ def main(root: Path, plans: list[list[list[Any]]]) -> None:
         for step, when in plan:
             deaths += one_life(folder, step, when) is None
         came = one_life(folder, 0, "")
-        print(json.dumps({"plan": plan, "deaths": deaths} | (came or {})), flush=True)
+        sys.stdout.write(json.dumps({"plan": plan, "deaths": deaths} | (came or {})) + "\n")
+        sys.stdout.flush()
         shutil.rmtree(folder)
 
 

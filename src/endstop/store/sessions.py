@@ -78,7 +78,8 @@ def describe(connection: Connection, session_id: str, objective: str | None, mod
 
 def listed(connection: Connection, workspace: str | None) -> list[SessionRow]:
     """All sessions, or those of one folder; the one with the latest event first."""
-    query = select(sessions).order_by(sessions.c.time.desc(), sessions.c.id.desc())
+    begun = sessions.c.head > 0  # one that was registered and never written to is no session
+    query = select(sessions).where(begun).order_by(sessions.c.time.desc(), sessions.c.id.desc())
     if workspace is not None:
         query = query.where(sessions.c.workspace == workspace)
     return [_row(row) for row in connection.execute(query)]
