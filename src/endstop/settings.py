@@ -544,7 +544,9 @@ def _contract(merged: dict[str, Any]) -> Contract:
         gates=gates,
         deliverables=merged.get("deliverables", []),
         protect=actions[0] if actions else "refuse",  # type: ignore[arg-type]
-        inputs=[word for word in words if word not in actions],
+        inputs=list(
+            dict.fromkeys([*(word for word in words if word not in actions), *(path for gate in gates for path in gate.paths)])
+        ),
         rubric=merged.get("rubric"),
         judge=merged.get("judge", "auto"),
         confront=merged.get("confront", "once"),
