@@ -2,46 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any, get_args
+from typing import get_args
 
 import msgspec
 import pytest
 
 from endstop.core import codec
 from endstop.core import events as ev
-
-
-def filled(kind: Any) -> Any:
-    """A value of a type, with every optional field given."""
-    info = msgspec.inspect.type_info(kind)
-    return _fill(info)
-
-
-def _fill(info: Any) -> Any:
-    match info:
-        case msgspec.inspect.StructType():
-            return info.cls(**{f.name: _fill(f.type) for f in info.fields})
-        case msgspec.inspect.UnionType(types=types):
-            return _fill(next(t for t in types if not isinstance(t, msgspec.inspect.NoneType)))
-        case msgspec.inspect.ListType(item_type=item):
-            return [_fill(item)]
-        case msgspec.inspect.TupleType(item_types=items):
-            return tuple(_fill(item) for item in items)
-        case msgspec.inspect.DictType(value_type=value):
-            return {"key": _fill(value)}
-        case msgspec.inspect.LiteralType(values=values):
-            return values[0]
-        case msgspec.inspect.BoolType():
-            return True
-        case msgspec.inspect.IntType():
-            return 7
-        case msgspec.inspect.FloatType():
-            return 1.5
-        case msgspec.inspect.StrType():
-            return 'ü"\n\u2028\\x'
-        case msgspec.inspect.AnyType():
-            return {"deep": [1, None, "x"]}
-    raise AssertionError(info)
+from tests.core.filled import fill, filled
 
 
 def line(event: ev.Event, seq: int = 3, parent: str | None = "above") -> bytes:
@@ -68,7 +36,7 @@ def test_every_event_survives_the_line(name: str) -> None:
 def test_absent_means_unknown(name: str) -> None:
     """Optional fields that are not known are left out of the line, never written as null or zero."""
     kind = ev.EVENTS[name]
-    needed = {f.name: _fill(f.type) for f in msgspec.inspect.type_info(kind).fields if f.required}
+    needed = {f.name: fill(f.type) for f in msgspec.inspect.type_info(kind).fields if f.required}
     event = kind(**needed)
     data = msgspec.json.decode(codec.encode_data(event))
     assert len(data) == len(needed)

@@ -298,6 +298,8 @@ def allowed(state: State, event: Event) -> Phase | None:
         return state.phase if begins is None or state.phase in begins else None
     if isinstance(event, ev.GoalClosing) and state.phase == "closing" and event.target != "cancelled":
         return None
+    if isinstance(event, ev.GoalResumed) and event.from_ != state.phase:
+        return None  # meant for another phase than the one it meets
     for froms, to in rows:
         if state.phase in froms:
             return _arrive(state, event, to)
@@ -310,6 +312,8 @@ def _arrive(state: State, event: Event, to: str) -> Phase | None:
         if goal is None or goal.closing is None or not isinstance(event, ev.GoalEnded):
             return None
         return goal.closing.target if event.phase == goal.closing.target else None
+    if to == "done" and isinstance(event, ev.GoalEnded) and event.phase != to:
+        return None
     if to == LEFT and goal is not None:
         if state.phase == "paused":
             return goal.left
