@@ -122,7 +122,11 @@ class System:
             model=order.model,
         )
         await self.store.create(new)
-        running = await self._running(session_id, root, goal, model, judge, about)
+        try:
+            running = await self._running(session_id, root, goal, model, judge, about)
+        except UsageError:
+            await self.store.discard(session_id)
+            raise
         running.session.record(start, goal)
         await running.session.commit(durable=True)
         return running

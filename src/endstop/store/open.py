@@ -156,6 +156,10 @@ class Store:
         """Register a session with an empty journal. See ``sessions.create``."""
         await self._writer.run(lambda connection: sessions.create(connection, new))
 
+    async def discard(self, session_id: str) -> None:
+        """Take back a registration that nothing was ever appended to."""
+        await self._writer.run(lambda connection: sessions.discard(connection, session_id))
+
     async def describe(self, session_id: str, *, objective: str | None = None, model: str | None = None) -> None:
         """Change what listings show of a session; None leaves it."""
         await self._writer.run(lambda connection: sessions.describe(connection, session_id, objective, model), commit="plain")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import msgspec
-from sqlalchemy import Connection, Row, insert, select, update
+from sqlalchemy import Connection, Row, delete, insert, select, update
 from sqlalchemy.exc import IntegrityError
 
 from endstop.core.chain import genesis
@@ -76,10 +76,14 @@ def describe(connection: Connection, session_id: str, objective: str | None, mod
         connection.execute(update(sessions).where(sessions.c.id == session_id).values(**values))
 
 
+def discard(connection: Connection, session_id: str) -> None:
+    """Take back a registration that nothing was ever appended to, inside a transaction."""
+    connection.execute(delete(sessions).where(sessions.c.id == session_id, sessions.c.head == 0))
+
+
 def listed(connection: Connection, workspace: str | None) -> list[SessionRow]:
     """All sessions, or those of one folder; the one with the latest event first."""
-    begun = sessions.c.head > 0  # one that was registered and never written to is no session
-    query = select(sessions).where(begun).order_by(sessions.c.time.desc(), sessions.c.id.desc())
+    query = select(sessions).order_by(sessions.c.time.desc(), sessions.c.id.desc())
     if workspace is not None:
         query = query.where(sessions.c.workspace == workspace)
     return [_row(row) for row in connection.execute(query)]
