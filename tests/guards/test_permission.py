@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -41,7 +43,7 @@ def command(text: str, allow: tuple[str, ...] = (), deny: tuple[str, ...] = (), 
 )
 def test_modes(mode: Mode, expected: str) -> None:
     """Each mode lets through what it says, where there is no sandbox and no rule."""
-    calls = [
+    calls: list[tuple[ToolSpec, dict[str, Any]]] = [
         (READ, {"path": "a"}),
         (WRITE, {"path": "a"}),
         (SHELL, {"command": "ls"}),
@@ -252,6 +254,8 @@ def test_other_arguments() -> None:
     assert rules.decide(OWN, {"target": "test"}).kind == "allow"
     assert rules.decide(FINAL, {}).kind == "allow"
     assert rules.decide(FOREIGN, {}).kind == "deny"
+    own_shell = ToolSpec(name="remote", description="", parameters={}, effect="shell", own=True)
+    assert permissions("auto", deny=("remote(rm *)",)).decide(own_shell, {"line": "ls"}).kind == "deny"
     assert permissions("ask", allow=("mcp__x__send(y)",)).decide(FOREIGN, {}).kind == "ask"
 
 

@@ -199,10 +199,11 @@ def _reads(spec: ToolSpec, line: Line | None) -> bool:
 
 
 def _command(spec: ToolSpec, arguments: dict[str, Any]) -> Line | None:
-    """The command line of a call; None if the tool takes none."""
-    if spec.effect != "shell" and spec.key_argument != "command":
+    """The command line of a call; None if it has none."""
+    name = spec.key_argument or "command"
+    if (spec.effect != "shell" and name != "command") or name not in arguments:
         return None
-    return split(str(arguments.get(spec.key_argument or "command", "")))
+    return split(str(arguments[name]))
 
 
 def _takes_path(spec: ToolSpec) -> bool:

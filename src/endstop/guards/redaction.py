@@ -195,11 +195,12 @@ class Redactor:
 
     def line_may_hold(self, data: bytes) -> bool:
         """Whether a line of JSON, or a text as UTF-8, may hold a secret. False is certain, as far as ``clean`` would find one."""
-        if any(needle in data for needle in self._needles):
+        if self._needles and any(needle in data for needle in self._needles):
             return True
         sieved = data.translate(*_FOR_SHAPES)
-        if any(mark in sieved and pattern.search(data) for mark, pattern in _MARKS):
-            return True
+        for mark, pattern in _MARKS:  # at every event, so no generator
+            if mark in sieved and pattern.search(data):
+                return True
         if b"@" in data and _URL.search(data):
             return True
         sieved = data.translate(*_FOR_NAMES)

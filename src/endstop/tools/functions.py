@@ -74,17 +74,25 @@ class FunctionTool(Generic[P, R]):
         """Call the function. Whatever it raises becomes a failed outcome."""
         try:
             arguments = self._signature.convert(call.arguments)
-            if self._signature.call_parameter:
-                arguments[self._signature.call_parameter] = call
-            return to_outcome(await self._call(arguments))
+        except msgspec.ValidationError as error:
+            return failed(error)
+        if self._signature.call_parameter:
+            arguments[self._signature.call_parameter] = call
+        function: Callable[..., Any] = self._function
+        if not inspect.iscoroutinefunction(function):
+            return await asyncio.to_thread(_result, function, arguments)
+        try:
+            return to_outcome(await function(**arguments))
         except (Exception, SystemExit) as error:  # noqa: BLE001  a foreign callable may raise anything
             return failed(error)
 
-    async def _call(self, arguments: dict[str, Any]) -> Any:
-        function: Callable[..., Any] = self._function
-        if inspect.iscoroutinefunction(function):
-            return await function(**arguments)
-        return await asyncio.to_thread(function, **arguments)
+
+def _result(function: Callable[..., Any], arguments: dict[str, Any]) -> Outcome:
+    """Call a sync function. On its own thread already nothing may be raised: no future takes a StopIteration."""
+    try:
+        return to_outcome(function(**arguments))
+    except (Exception, SystemExit) as error:  # noqa: BLE001  a foreign callable may raise anything
+        return failed(error)
 
 
 def failed(error: BaseException) -> Outcome:

@@ -47,13 +47,13 @@ def main(argument: str) -> int:
     request = msgspec.json.decode(argument, type=Request)
     try:
         pattern = re.compile(request.pattern)
-        wanted = GitIgnoreBasicPattern(request.glob).regex if request.glob else re.compile("")
-        if wanted is None:
-            raise ValueError(f"glob {request.glob!r} matches nothing")
+        glob = GitIgnoreBasicPattern(request.glob or "*")
+        if glob.regex is None or not glob.include:
+            raise ValueError(f"glob {request.glob!r} names no files")
     except (re.error, ValueError, RecursionError, OverflowError) as error:
         sys.stdout.write(f"{error}\n")
         return 2
-    _print(_matches(request, pattern, wanted))
+    _print(_matches(request, pattern, glob.regex))
     return 0
 
 

@@ -18,7 +18,7 @@ class Item(msgspec.Struct, forbid_unknown_fields=True):
     """An item as the model writes it. Without an ``id`` it is the item of the same text, or a new one."""
 
     text: Annotated[str, msgspec.Meta(min_length=1, max_length=500)]
-    status: Literal["open", "done", "dropped"]
+    status: Literal["open", "done", "dropped"] = "open"
     id: str | None = None
     reason: Annotated[str, msgspec.Meta(description="Why it is dropped.")] | None = None
 
