@@ -62,7 +62,8 @@ def ask_permission(state: State, now: float, asks: list[Asking]) -> list[Event]:
     return [*asked, ev.GoalParked(on="grant", until=until, said=f"permission for {said}")]
 
 
-def ask_question(state: State, call: Call, arguments: dict[str, Any], later: list[Call]) -> list[Event]:
+def ask_question(state: State, call: Call, arguments: dict[str, Any]) -> list[Event]:
+    """The question, and the results of what it ends: calls after it, and a claim wherever it stands in the batch."""
     events = [begin(state, call, arguments)]
     events.append(
         ev.QuestionAsked(
@@ -74,10 +75,15 @@ def ask_question(state: State, call: Call, arguments: dict[str, Any], later: lis
             on_timeout="continue",
         )
     )
-    rest = [other for other in open_calls(state) if other.request.name in CLAIMS]
-    for other in [*later, *rest]:
+    calls = open_calls(state)
+    at = calls.index(call)
+    for other in calls[at + 1 :]:
         text = "Not run: a question to a human was asked first."
         events.append(complete(other.request.tool_call_id, text, code="not_run_question"))
+    for other in calls[:at]:
+        if other.request.name in CLAIMS:
+            text = "A question is still open: it has to be answered first."
+            events.append(complete(other.request.tool_call_id, text, code="refused_claim"))
     return events
 
 

@@ -70,10 +70,10 @@ class _Batch:
     def run(self, calls: list[Call]) -> AnyAct:
         """Settle in order until something has to happen outside."""
         waits: list[Call] = []
-        for at, call in enumerate(calls):
+        for call in calls:
             if call.request.name == "ask_user" and (self.runs or self.asks):
                 break
-            if self._one(call, calls[at + 1 :], waits):
+            if self._one(call, waits):
                 break
         if self.look:
             return Look(purpose="stall")
@@ -85,9 +85,10 @@ class _Batch:
             return Record(events=tuple(ask_permission(self.state, self.now, self.asks)))
         if waits:
             return Record(events=tuple(begin_wait(self.state, self.now, waits[0])))
-        return Record(events=(ev.GoalParked(on="grant", said="permission"),))
+        until = min((grant.expires_at for grant in self.state.grants.values() if not grant.kind), default=None)
+        return Record(events=(ev.GoalParked(on="grant", until=until, said="permission"),))
 
-    def _one(self, call: Call, later: list[Call], waits: list[Call]) -> bool:
+    def _one(self, call: Call, waits: list[Call]) -> bool:
         """Settle one call; True ends the pass."""
         spec, arguments, ident, again = prepare(self.state, call)
         call_id = call.request.tool_call_id
@@ -100,7 +101,7 @@ class _Batch:
             waits.append(call)
             return False
         if spec.name == "ask_user":
-            self.events += ask_question(self.state, call, arguments, later)
+            self.events += ask_question(self.state, call, arguments)
             return True
         evidence = self.state.evidence
         if (
@@ -114,7 +115,8 @@ class _Batch:
         if known is not None:
             self.events.extend(known)
             return False
-        if any(run.name == spec.name and run.arguments == arguments for run in self.runs):
+        begun = [(run.name, run.arguments) for run in self.runs] + [(asked.name, args) for _, asked, args, _ in self.asks]
+        if (spec.name, arguments) in begun:
             return False  # waits for its twin, then shares its result
         return self._permitted(
             call, spec, arguments, ident, key_of(self.state, spec.name, arguments, again, self.state.seq), call_id
@@ -172,7 +174,8 @@ class _Batch:
     def _permitted(self, call: Call, spec: ToolSpec, arguments: dict[str, Any], ident: str, key: str, call_id: str) -> bool:
         """Limits and permission, then the start; True ends the pass."""
         caps = self.state.goal.caps if self.state.goal else {}
-        full = call_full(self.state.spend, caps, spec.name, len(self.runs))
+        same = sum(run.name == spec.name for run in self.runs)
+        full = call_full(self.state.spend, caps, spec.name, len(self.runs), same)
         if full is not None:
             text = f"Over the limit {full.axis} ({show(full.axis, full.cap)}): not run."
             self.events.append(complete(call_id, text, code="over_limit"))

@@ -41,7 +41,7 @@ def check(state: State, now: float) -> AnyAct:
         return _blocked(state, goal, claim)
     full = verifications_full(state, goal)
     if full is not None:
-        return Record(events=capped(full, "not checked", claim.call_id))
+        return Record(events=capped(full, "not checked"))
     if _confront_due(state, goal, claim):
         return _confront(state, goal, claim)
     if not claim.looked:
@@ -65,7 +65,7 @@ def verifications_full(state: State, goal: Goal) -> Full | None:
     return Full("verifications", state.spend.verifications, cap) if cap and state.spend.verifications >= cap else None
 
 
-def capped(full: Full, missing: str = "", call_id: str | None = None) -> tuple[Event, ...]:
+def capped(full: Full, missing: str = "") -> tuple[Event, ...]:
     """The events that close a goal at a limit."""
     from_axis = ev.LimitReached(
         limit=full.axis, unit=axis_unit(full.axis), scope=axis_scope(full.axis), spent=round(full.spent, 6), cap=full.cap
@@ -108,7 +108,7 @@ def next_turn(state: State) -> Reservation | Full:
     return reserve(
         spend,
         goal.caps,
-        input=expected_input(spend, size, state.window.size - state.window.sent),
+        input=expected_input(spend, size, state.window.size - state.window.reported),
         want=state.kit.max_output,
         price=state.kit.price,
         keep=keep,
@@ -202,8 +202,6 @@ def _judge(state: State, goal: Goal, claim: Claim, now: float) -> AnyAct | None:
     seen, kit = state.evidence, state.kit
     if not kit.judge or goal.contract.judge == "none" or (claim.by == "answer" and goal.contract.judge == "auto"):
         return None
-    if claim.by == "readiness" and not known.discriminating(seen, goal.contract):
-        return None
     if claim.judged:
         return _verdict(state, claim)
     if seen.judge_broken >= BROKEN:
@@ -267,21 +265,25 @@ def _answer(claim: Claim, text: str, *, success: bool = False) -> tuple[Event, .
 
 
 def _return(state: State, claim: Claim, why: ev.ReturnedWhy, missing: list[str], more: str = "") -> AnyAct:
-    """Send the claim back: as the result of its call, silently inside a round, or as the nudge that opens the next one."""
+    """Send the claim back: as the result of its call, silently inside a round or where a message waits, or as a nudge."""
     text = "Not done yet. Missing:\n" + "\n".join(f"- {item}" for item in missing) + (f"\n\n{more}" if more else "")
     returned = ev.GoalReturned(tool_call_id=claim.call_id, why=why, missing=missing)
-    if claim.call_id is not None or state.round_open:
+    if claim.call_id is not None or state.round_open or state.inbox:
         return Record(events=(returned, *_answer(claim, text)))
     return Record(events=(returned, *nudge(state, text)))
 
 
+def rounds_full(state: State) -> Full | None:
+    """Whether another round fits."""
+    cap = state.goal.caps.get("rounds") if state.goal else None
+    return Full("rounds", state.spend.rounds, cap) if cap and state.spend.rounds >= cap else None
+
+
 def nudge(state: State, text: str) -> tuple[Event, ...]:
     """A message of the system that opens the next round, or the limit that forbids one."""
-    goal = state.goal
-    assert goal is not None
-    cap = goal.caps.get("rounds")
-    if cap and state.spend.rounds >= cap:
-        return capped(Full("rounds", state.spend.rounds, cap))
+    full = rounds_full(state)
+    if full is not None:
+        return capped(full)
     message = ev.UserMessage(
         message_id=f"m{state.seq}", content=text, source="system", delivery="queued", is_autopilot_continuation=True
     )
@@ -295,8 +297,6 @@ def _done(state: State, goal: Goal, claim: Claim, now: float) -> AnyAct:
     if claim.judged and seen.verdict is not None and seen.verdict.achieved:
         kind = "independent judge" if state.kit.judge_independent else "judge (same model, not independent)"
         by.append(f"{kind} {seen.judge_name}")
-    if claim.by == "readiness" and not by:
-        return _return(state, claim, "unverified", ["nothing shows the objective yet"])
     events: list[Event] = [*_answer(claim, "Done.", success=True)]
     if state.turn is not None and not state.turn.ended:
         events.append(ev.TurnEnd(turn_id=state.turn.id, outcome="ok"))

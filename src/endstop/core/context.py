@@ -26,7 +26,7 @@ class Window(msgspec.Struct):
     generation: int = 0
     sealed: int = 0
     size: int = 0
-    sent: int = 0  # bytes at the last request
+    reported: int = 0  # bytes that the last reported usage stands for
     digest: str = ""  # rolls over all sent messages
     notes: list[str] = msgspec.field(default_factory=list)
 
@@ -64,7 +64,6 @@ class Window(msgspec.Struct):
             rolling.update(msgspec.json.encode(message))
         self.digest = rolling.hexdigest()
         self.sealed = len(self.messages)
-        self.sent = self.size
 
 
 def measure(message: Message) -> int:

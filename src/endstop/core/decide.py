@@ -10,7 +10,7 @@ from collections.abc import Callable
 from endstop.core import events as ev
 from endstop.core import evidence as known
 from endstop.core.calls import settle
-from endstop.core.claims import axis_unit, capped, check, next_turn, nudge, run_gates, verifications_full
+from endstop.core.claims import axis_unit, capped, check, next_turn, nudge, rounds_full, run_gates, verifications_full
 from endstop.core.effects import AnyAct, CallModel, Idle, Look, Record, Wait
 from endstop.core.events import Event
 from endstop.core.goal import ENDED, State, active_now, open_calls
@@ -24,11 +24,13 @@ from endstop.core.limits import (
     reserve,
     warnings,
 )
-from endstop.core.recovery import recover
+from endstop.core.recovery import judge_lost, recover, turn_over
 from endstop.core.results import complete
 from endstop.core.stall import Notice
 from endstop.core.waits import failed, park, waiting
 
+CUT_OFF = ("content_filter", "length", "cut")
+"""Ways an answer ends before it is one."""
 READS = 10
 """Read-only calls after which readiness is looked at inside a round."""
 
@@ -53,13 +55,13 @@ def _stop(s: State, now: float) -> AnyAct | None:
     """2. A stop is due, or the goal is paused."""
     if s.stop == "pause" and s.phase != "paused":
         return Record(events=(ev.GoalPaused(reason="user", by="message"),))
-    if s.stop == "abort" and s.phase in ("working", "waiting", "checking"):
+    if s.stop == "abort" and s.phase != "paused":
         events: list[Event] = [
             complete(c.request.tool_call_id, "Interrupted.", executed=c.state == "started", code="interrupted")
             for c in open_calls(s)
         ]
         if s.turn is not None and not s.turn.ended:
-            events.append(ev.TurnEnd(turn_id=s.turn.id, outcome="interrupted"))
+            events += turn_over(s, s.turn, "interrupted")
         unanswered = [ev.QuestionExpired(question_id=q.id) for q in s.questions.values() if q.answer is None and not q.expired]
         withdrawn = [ev.GrantExpired(request_id=g.id) for g in s.grants.values() if not g.kind]
         return Record(events=(*events, *unanswered, *withdrawn, ev.GoalPaused(reason="interrupt", by="message")))
@@ -78,14 +80,12 @@ def _closing(s: State, now: float) -> AnyAct | None:
         return None
     turn = s.turn
     if turn is not None and not turn.ended:
-        if turn.purpose == "close" and not turn.answered:
-            return Record(events=(ev.TurnEnd(turn_id=turn.id, outcome="interrupted"),))
         events: list[Event] = [
             complete(c.request.tool_call_id, "Cancelled: the goal ends.", executed=c.state == "started", code="cancelled")
             for c in open_calls(s)
         ]
-        return Record(events=(*events, ev.TurnEnd(turn_id=turn.id, outcome="ok" if turn.answered else "interrupted")))
-    if goal.closing.target in ("capped", "stuck", "blocked") and not goal.closed and goal.started and s.turns:
+        return Record(events=(*events, *turn_over(s, turn, "ok" if turn.answered else "interrupted")))
+    if goal.closing.target in ("capped", "stuck", "blocked") and not goal.closed and turn is not None:
         call = _closing_turn(s, now)
         if call is not None:
             return call
@@ -220,7 +220,7 @@ def _round_claim(s: State, now: float) -> AnyAct | None:
     ready = _readiness(s)
     if ready is not None:
         return ready
-    if turn is None or not turn.text.strip() or not goal.contract.empty or turn.finish == "content_filter":
+    if turn is None or not turn.text.strip() or not goal.contract.empty or turn.finish in CUT_OFF:
         return None
     if s.evidence.world and s.evidence.looked != s.evidence.world:
         return Look(purpose="claim")
@@ -238,6 +238,8 @@ def _round_over(s: State, now: float) -> AnyAct | None:
     if answers:
         text = f"A human answered your question. Question: {answers[0].text}\nAnswer: {answers[0].answer}"
         return Record(events=_as_message(s, answers[0].id, text))
+    if s.inbox or turn.handled:
+        return _next_round(s)
     claim = _round_claim(s, now)
     if claim is not None:
         return claim
@@ -249,6 +251,12 @@ def _round_over(s: State, now: float) -> AnyAct | None:
         "report_blocked; otherwise go on working."
     )
     return Record(events=nudge(s, text))
+
+
+def _next_round(s: State) -> AnyAct | None:
+    """Somebody wrote or resumed: the next turn opens a round, if one fits."""
+    full = rounds_full(s)
+    return Record(events=capped(full)) if full is not None else None
 
 
 def _as_message(s: State, question_id: str, text: str) -> tuple[Event, ...]:
@@ -295,6 +303,7 @@ def _call(s: State, now: float) -> AnyAct:
 
 RULES: tuple[Callable[[State, float], AnyAct | None], ...] = (
     _idle,
+    judge_lost,
     _stop,
     recover,
     _closing,

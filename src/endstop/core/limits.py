@@ -136,6 +136,9 @@ class Spend(msgspec.Struct):
 
     def used(self, axis: str, now: float) -> float:
         """Amount used of an axis, in its unit; ``now`` matters for wall only."""
+        field = _FIELD.get(axis)
+        if field is not None:
+            return float(getattr(self, field))
         if axis.startswith("tool:"):
             return self.by_tool.get(axis[5:], 0)
         match axis:
@@ -145,7 +148,7 @@ class Spend(msgspec.Struct):
                 return max(0.0, now - self.since)
             case "output/call":
                 return 0
-        return float(getattr(self, _FIELD[axis]))
+        raise KeyError(axis)
 
     def as_dict(self, now: float) -> dict[str, float]:
         """All axes for reports; money rounded to a millionth of a dollar."""
@@ -192,8 +195,9 @@ def closing_reserve(caps: Caps, price: Price | None) -> dict[str, float]:
     reserve = dict(CLOSING)
     if price is not None:
         reserve["cost"] = CLOSING_INPUT * max(price.input, price.cache_write) + CLOSING_OUTPUT * price.output
-    if any(amount > CLOSING_SHARE * caps[axis] for axis, amount in reserve.items() if axis in caps):
-        return {}
+    for axis, amount in reserve.items():  # several times a turn, so no generator
+        if axis in caps and amount > CLOSING_SHARE * caps[axis]:
+            return {}
     return reserve
 
 
@@ -253,15 +257,15 @@ def reserve(
 _POTS = ("tokens", "input-tokens", "output-tokens", "cost")
 
 
-def call_full(spend: Spend, caps: Caps, tool: str, begun: int) -> Full | None:
-    """Whether one more call of a tool fits beside ``begun`` others that start with it; else what is full."""
+def call_full(spend: Spend, caps: Caps, tool: str, begun: int, same: int = 0) -> Full | None:
+    """Whether one more call of a tool fits beside ``begun`` others that start with it, ``same`` of them of this tool; else
+    what is full."""
     for axis in ("tool-calls/turn", "tool-calls/round", "tool-calls"):
         if axis in caps and spend.used(axis, 0) + begun >= caps[axis]:
             return Full(axis, spend.used(axis, 0) + begun, caps[axis])
     axis = f"tool:{tool}"
-    if axis in caps and spend.by_tool.get(tool, 0) >= caps[axis]:
-        return Full(axis, spend.by_tool[tool], caps[axis])
-    return None
+    used = spend.by_tool.get(tool, 0) + same
+    return Full(axis, used, caps[axis]) if axis in caps and used >= caps[axis] else None
 
 
 def deadline(spend: Spend, caps: Caps, keep: dict[str, float], now: float, active_now: float) -> float:

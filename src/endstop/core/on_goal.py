@@ -69,6 +69,7 @@ def _goal_queued(state: State, entry: Entry, event: ev.GoalQueued) -> None:
     state.turn, state.memo, state.plan, state.inbox = None, {}, [], []
     state.questions, state.grants = {}, {}
     state.stop, state.failures, state.answered, state.round_open = "", 0, False, False
+    state.recover, state.look_due, state.crashes = False, False, 0
 
 
 @HANDLERS.on(ev.GoalStarted)
@@ -108,7 +109,8 @@ def _goal_returned(state: State, entry: Entry, event: ev.GoalReturned) -> None:
     if claim is not None and (claim.by in ("task_complete", "answer") or claim.judged):
         state.spend.verifications += 1
     seen = state.evidence
-    seen.returned = evidence.Returned(event.why, event.missing, seen.world, seen.fingerprint)
+    if event.why != "unverified" and (claim is None or claim.by != "report_blocked"):  # those were no verdict
+        seen.returned = evidence.Returned(event.why, event.missing, seen.world, seen.fingerprint)
     if event.why == "impossible" and seen.verdict is not None:
         seen.impossible = seen.verdict.impossible or "impossible"
     _stands(state, entry, event.missing, event.tool_call_id)
@@ -198,15 +200,18 @@ def _reopen(state: State, goal: Goal) -> None:
     state.failures = 0
     if state.turn is not None:
         state.turn.handled = True
-    if not state.round_open:
-        open_round(state)
 
 
 @HANDLERS.on(ev.GoalPaused)
 def _goal_paused(state: State, entry: Entry, event: ev.GoalPaused) -> None:
     state.stop = ""
-    if state.goal is not None:
-        state.goal.pause = event.reason
+    goal = state.goal
+    if goal is None:
+        return
+    goal.pause = event.reason
+    if event.reason == "interrupt":  # the turn is over, and with it what it claimed or waited for
+        goal.claim = goal.parked = None
+        goal.left = "working" if goal.left in ("checking", "waiting") else goal.left
 
 
 @HANDLERS.on(ev.GoalClosing)
@@ -225,7 +230,6 @@ def _goal_ended(state: State, entry: Entry, event: ev.GoalEnded) -> None:
         state.spend.verifications += 1
     state.goal.ended, state.goal.claim, state.goal.parked = event, None, None
     state.round_open = False
-    state.inbox = []
 
 
 # ---------------------------------------------------------------------------------------------------- stalls and limits

@@ -14,8 +14,12 @@ from endstop.core.stall import Seen
 
 HANDLERS = Handlers()
 
-STOP_WORDS = re.compile(r"\s*(?:please\s+)?(?:stop|halt|pause|cancel|abort)(?:\s+(?:now|please|it))?\s*[.!]*\s*", re.IGNORECASE)
+STOP_WORDS = re.compile(
+    r"(?:(?:please|ok(?:ay)?|no|now)[\s,.!]+)*(?:stop|halt|pause|cancel|abort)(?:[\s,.!…]+(?:stop|now|please|it|immediately))*[\s.!…]*",
+    re.IGNORECASE,
+)
 """A message that is only this pauses before anything else."""
+STOPPABLE = ("queued", "working", "waiting", "checking", "closing")
 EFFECTFUL = frozenset({"write", "idempotent", "edit", "shell"})
 
 
@@ -35,13 +39,17 @@ def _session_resume(state: State, entry: Entry, event: ev.SessionResume) -> None
         return
     state.recover = True
     state.crashes += event.crashed
-    for gate in state.evidence.gates.values():
+    claim = state.goal.claim if state.goal else None
+    for gate_id, gate in state.evidence.gates.items():
+        if gate.started and claim is not None:
+            claim.runs[gate_id] -= 1  # that run never ended
         gate.started = False
 
 
 @HANDLERS.on(ev.Abort)
 def _abort(state: State, entry: Entry, event: ev.Abort) -> None:
-    state.stop = "abort"
+    if state.phase in STOPPABLE:
+        state.stop = "abort"
 
 
 @HANDLERS.on(ev.SessionPlanChanged)
@@ -55,16 +63,16 @@ def _user_message(state: State, entry: Entry, event: ev.UserMessage) -> None:
         question.used = question.used or question.id == event.message_id
     if event.source == "user":
         state.stall.progress()
-        if STOP_WORDS.fullmatch(event.content) and state.phase in ("queued", "working", "waiting", "checking", "closing"):
-            state.stop = "pause"
+        if STOP_WORDS.fullmatch(event.content.strip()):
+            state.stop = "pause" if state.phase in STOPPABLE else state.stop
             return
         asked = [q for q in state.questions.values() if q.answer is None and not q.expired]
         if len(asked) == 1 and asked[0].freeform:
             asked[0].answer = event.content
             return
     state.inbox.append(event)
-    if not state.round_open and state.phase in ("working", "waiting", "checking", "paused"):
-        open_round(state)
+    if not state.round_open and event.source in ("system", "process"):
+        open_round(state)  # that was decided; whether a round fits for any other message is decided later
 
 
 # ------------------------------------------------------------------------------------------------------------------- turn
@@ -81,8 +89,8 @@ def _turn_start(state: State, entry: Entry, event: ev.TurnStart) -> None:
         if state.goal is not None:
             state.goal.closed = True
     else:
-        if event.purpose == "recover":
-            state.stall.recovered = True
+        if not state.round_open:
+            open_round(state)
         for message in state.inbox:
             state.window.add(UserText(message.content))
         state.inbox = []
@@ -102,12 +110,12 @@ def _assistant_message(state: State, entry: Entry, event: ev.AssistantMessage) -
             state.goal.closing.text = event.content
         return
     state.answered, state.failures = True, 0
+    state.stall.recovered = state.stall.recovered or turn.purpose == "recover"
     turn.calls = {request.tool_call_id: Call(request) for request in event.tool_requests}
     state.round_calls = state.round_calls or bool(turn.calls)
     if event.content or event.tool_requests:
         state.window.add(AssistantText(event.content, tuple(event.tool_requests), event.reasoning_opaque))
         state.window.sealed = len(state.window.messages)
-    state.window.sent = state.window.size
 
 
 @HANDLERS.on(ev.AssistantUsage)
@@ -123,6 +131,7 @@ def _assistant_usage(state: State, entry: Entry, event: ev.AssistantUsage) -> No
         spend.cost += event.cost
     if event.initiator in ("work", "recover") and state.turn is not None and not event.estimated:
         spend.last_input, spend.last_output = event.input_tokens, event.output_tokens
+        state.window.reported = state.window.size
         if state.turn.bytes:
             spend.ratio = max(spend.ratio, event.input_tokens / state.turn.bytes)
 
@@ -143,7 +152,10 @@ def _turn_end(state: State, entry: Entry, event: ev.TurnEnd) -> None:
         state.crashes = 0
         if not turn.calls and turn.purpose != "close":
             state.round_open = False
-            state.stall.silent = 0 if state.round_calls or state.round_parked else state.stall.silent + 1
+            if state.round_calls:
+                state.stall.silent = 0
+            elif not state.round_parked:
+                state.stall.silent += 1
 
 
 # ------------------------------------------------------------------------------------------------------------------- tool

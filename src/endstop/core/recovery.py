@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 from endstop.core import events as ev
 from endstop.core.effects import AnyAct, Look, Record, Run, RunTools
-from endstop.core.goal import State, open_calls
+from endstop.core.events import Event
+from endstop.core.goal import State, Turn, open_calls
 from endstop.core.results import complete
 
+Outcome = Literal["ok", "interrupted", "lost"]
 CRASH_LOOP = 3
 """Crashes in a row without a finished turn after which the goal is paused."""
 
@@ -26,15 +30,10 @@ def recover(s: State, now: float) -> AnyAct | None:
 
 def _lost(s: State) -> AnyAct | None:
     turn = s.turn
-    if s.goal is not None and s.goal.claim is not None and s.goal.claim.judging and s.spend.reserved:
-        judged = ev.GoalJudged(result="unreachable", raw="the process ended while the judge was asked")
-        return Record(events=(_estimated(s, "judge", s.evidence.judge_name, None), judged))
     if turn is None or turn.ended:
         return None
     if not turn.answered:
-        purpose = "close" if turn.purpose == "close" else "recover" if turn.purpose == "recover" else "work"
-        usage = _estimated(s, purpose, turn.model, turn.id)
-        return Record(events=(usage, ev.TurnEnd(turn_id=turn.id, outcome="lost")))
+        return Record(events=turn_over(s, turn, "lost"))
     started = [c for c in open_calls(s) if c.state == "started" and c.effect != "attached"]
     unknown = [c for c in started if c.effect in ("write", "shell")]
     if unknown:
@@ -58,6 +57,21 @@ def _lost(s: State) -> AnyAct | None:
         for c in started
     ]
     return RunTools(calls=tuple(runs))
+
+
+def judge_lost(s: State, now: float) -> AnyAct | None:
+    """A judge that was asked and never answered, because of a crash or a stop."""
+    claim = s.goal.claim if s.goal else None
+    if claim is None or not claim.judging:
+        return None
+    judged = ev.GoalJudged(result="unreachable", raw="stopped before it answered")
+    return Record(events=(_estimated(s, "judge", s.evidence.judge_name, None), judged))
+
+
+def turn_over(s: State, turn: Turn, outcome: Outcome) -> tuple[Event, ...]:
+    """The end of a turn; one without an answer has spent what was reserved for it."""
+    end = ev.TurnEnd(turn_id=turn.id, outcome=outcome)
+    return (end,) if turn.answered else (_estimated(s, turn.purpose, turn.model, turn.id), end)
 
 
 def _estimated(s: State, initiator: str, model: str, turn_id: int | None) -> ev.AssistantUsage:
