@@ -254,8 +254,8 @@ async def _follow(system: System, running: Running, follow: Following) -> int:
         if asker is not None:
             asker.take(entry)
 
-    screen.start(running.description | {"reachable": asks}, running.session.state)
     stopper.listen()
+    screen.start(running.description | {"reachable": asks}, running.session.state)
     if asker is not None:
         asker.listen(running.session.state)
     try:

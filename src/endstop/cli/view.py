@@ -295,7 +295,8 @@ def summary(state: State, record: Verdict | None, now: float, width: int = PLAIN
     lines += rows("gates", gate_rows(state), width)
     seen = state.evidence.look
     if seen is not None:
-        lines += row("changed", changed_words(seen.paths), width)
+        since = "" if state.evidence.looked == state.evidence.world else " (as of the last look; something was done since)"
+        lines += row("changed", changed_words(seen.paths) + since, width)
         if seen.protected or seen.named:
             names = ", ".join(dict.fromkeys([*seen.named, *seen.protected]))
             lines += row("CHANGED", f"verifier inputs: {names}", width)
