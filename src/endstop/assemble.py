@@ -364,6 +364,7 @@ def make_model(name: str, settings: Settings) -> Model:
         window=own.window or prices.window(provider, model),
         max_output=own.max_output,
         price=price,
+        key_name=key_env,
     )
     if not key and key_env and not made.local:
         raise UsageError(f"no key for {provider}", where=f"model {name}", hint=f"set {key_env}")

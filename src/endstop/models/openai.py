@@ -47,6 +47,7 @@ class OpenAIModel:
         base_url: up to and without ``/chat/completions``.
         api_key: None sends none.
         concurrency: calls at the same time, None for no bound.
+        key_name: the variable the key came from, for the remedy when it is refused.
 
     Raises:
         UsageError: the base URL or the key cannot be used.
@@ -67,6 +68,7 @@ class OpenAIModel:
         extra_headers: Mapping[str, str] | None = None,
         concurrency: int | None = None,
         timeouts: Timeouts | None = None,
+        key_name: str | None = None,
     ) -> None:
         self.name = name
         self.model = model
@@ -80,6 +82,7 @@ class OpenAIModel:
         self._headers = _headers(api_key, extra_headers or {}, name)
         self._secrets = [value for value in (api_key, *(extra_headers or {}).values()) if value and len(value) >= 8]
         self._timeouts = timeouts or Timeouts()
+        self._key_name = key_name
         self._gate: AbstractAsyncContextManager[Any] = asyncio.Semaphore(concurrency) if concurrency else nullcontext()
         self._session: aiohttp.ClientSession | None = None
 
@@ -159,6 +162,8 @@ class OpenAIModel:
     def _ours(self, error: ModelError) -> ModelError:
         """Say whose failure it is, and none of the secrets that a server may have repeated."""
         error.where = self.name
+        if error.kind == "auth" and self._key_name:
+            error.hint = f"check {self._key_name}, and what that key may use"
         for secret in self._secrets:
             error.message = error.message.replace(secret, "[secret]")
         if len(error.message) > SHORT:

@@ -12,7 +12,7 @@ from endstop.core.chain import genesis
 from endstop.core.codec import open_line, seconds
 from endstop.errors import UsageError
 from endstop.store.journal import Position
-from endstop.store.leases import Holder, holder_of, registered, tail
+from endstop.store.leases import Holder, dead, holder_of, registered, tail
 from endstop.store.tables import sessions
 
 TITLE = 200
@@ -127,5 +127,10 @@ def _row(row: Row[Any]) -> SessionRow:
     return SessionRow(
         id=row.id, kind=row.kind, created=row.created, workspace=row.workspace, salt=row.salt, objective=row.objective,
         model=row.model, parent=row.parent, phase=row.phase, head=row.head, hash=row.hash, time=row.time,
-        generation=row.generation, holder=holder_of(row), until=row.lease_until,
+        generation=row.generation, holder=_living(row), until=row.lease_until,
     )  # fmt: skip
+
+
+def _living(row: Row[tuple[object, ...]]) -> Holder | None:
+    holder = holder_of(row)
+    return None if holder is None or dead(holder) else holder
