@@ -3,12 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import socket
-import subprocess
-import sys
 from collections.abc import Iterator
-from pathlib import Path
-from urllib.request import urlopen
 
 import pytest
 
@@ -16,6 +11,7 @@ from endstop.core.messages import Answer, AssistantText, Head, Message, ToolSpec
 from endstop.errors import ModelError
 from endstop.ports import Watch
 from tests.models.fake import model
+from tests.other_server import other_server
 
 WEATHER = ToolSpec(
     "get_weather",
@@ -27,34 +23,8 @@ WEATHER = ToolSpec(
 @pytest.fixture(scope="module")
 def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """The server, once it answers."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    log = Path(tmp_path_factory.mktemp("llmock")) / "log"
-    command = [sys.executable, "-c", "from llmock.cli import app; app()", "serve", "--host", "127.0.0.1", "--port", str(port)]
-    with (
-        log.open("wb") as output,
-        subprocess.Popen([*command, "--response-style", "echo"], stdout=output, stderr=output) as server,
-    ):
-        try:
-            _await_health(f"http://127.0.0.1:{port}/health", server, log)
-            yield f"http://127.0.0.1:{port}/v1"
-        finally:
-            server.terminate()
-
-
-def _await_health(url: str, server: subprocess.Popen[bytes], log: Path) -> None:
-    for _ in range(300):
-        try:
-            with urlopen(url, timeout=1):
-                return
-        except OSError:
-            try:
-                server.wait(0.1)  # ends early if the server does
-            except subprocess.TimeoutExpired:
-                continue
-            pytest.fail(log.read_text())
-    pytest.fail(f"the server does not answer: {log.read_text()}")
+    with other_server(tmp_path_factory.mktemp("llmock")) as address:
+        yield address
 
 
 @pytest.mark.parametrize("streamed", [False, True])
