@@ -43,6 +43,7 @@ def attached(state: State, started: list[Call]) -> AnyAct | None:
 
 
 def ask_permission(state: State, now: float, asks: list[Asking]) -> list[Event]:
+    """A request for each call that asks, and the wait until all are decided."""
     until = now + GRANT_HOURS * 3600
     asked: list[Event] = []
     for call, spec, arguments, why in asks:
@@ -88,6 +89,7 @@ def ask_question(state: State, call: Call, arguments: dict[str, Any]) -> list[Ev
 
 
 def begin(state: State, call: Call, arguments: dict[str, Any]) -> Event:
+    """The start of a call that the kernel answers itself."""
     assert state.turn is not None
     return ev.ToolStart(
         tool_call_id=call.request.tool_call_id,
@@ -100,6 +102,7 @@ def begin(state: State, call: Call, arguments: dict[str, Any]) -> Event:
 
 
 def begin_wait(state: State, now: float, call: Call) -> list[Event]:
+    """The start of a wait, and the park it asks for."""
     arguments = prepare(state, call)[1]
     until, path, said = wait_for(arguments, now)
     on: ev.ParkedOn = "condition" if path else "time"

@@ -1,6 +1,6 @@
 """``decide(state, now)``: the only place that chooses what happens next. Rules in order, the first that answers wins.
 
-The numbers are those of docs/kernel.md. Every rule is pure: it reads the state and the clock it is given.
+The numbers are those of docs/events.md. Every rule is pure: it reads the state and the clock it is given.
 """
 
 from __future__ import annotations

@@ -29,6 +29,8 @@ from endstop.runtime.session import Session
 
 POLL = 0.5
 """Seconds between looks at a file that is waited for."""
+OTHERS = 8
+"""Effects that only record after which others have their turn: one in each turn would cost as much as what it records."""
 LOCAL = frozenset({"read", "read_outside"})
 
 
@@ -62,6 +64,7 @@ class Perform:
         self.model, self.tools, self.workspace, self.gates, self.judge = model, tools, workspace, gates, judge
         self.watch, self.attempts, self.jitter = watch, attempts, jitter
         self._chat: Chat | None = None
+        self._records = 0
 
     # -- commit points, decided here and nowhere else (docs/durability.md)
 
@@ -70,7 +73,7 @@ class Perform:
         done again without anybody noticing; their events ride with the next commit."""
         if isinstance(act, RunTools):
             return any(run.effect != "read" for run in act.calls)
-        return isinstance(act, (CallModel, AskJudge, Wait)) or _phase_ends(act)
+        return isinstance(act, (CallModel, AskJudge, RunGates, Wait)) or _phase_ends(act)
 
     def durable(self, act: AnyAct) -> bool:
         """Whether that commit must survive a power cut: before anything with an effect, and where a phase ends."""
@@ -111,7 +114,9 @@ class Perform:
             case Wait():
                 await self._wait(session, act)
             case Record():
-                await asyncio.sleep(0)
+                self._records += 1
+                if self._records % OTHERS == 0:
+                    await asyncio.sleep(0)
 
     # -- the model
 
@@ -275,7 +280,7 @@ class Perform:
             tool_call_id=run.tool_call_id,
             arguments=self.tools.bare(run.name, run.arguments),
             key=run.key,
-            workspace=Path(self.workspace.root),
+            workspace=self.workspace.root,
             plan=session.state.plan,
         )
 

@@ -150,7 +150,7 @@ def registered(connection: Connection, session_id: str) -> Row[Any]:
     """The row of a session. Raises UsageError if there is none."""
     row = connection.execute(select(sessions).where(sessions.c.id == session_id)).first()
     if row is None:
-        raise UsageError("there is no such session", where=session_id, hint="endstop ls shows all")
+        raise UsageError("there is no such session", where=session_id, hint="endstop ps --all shows all")
     return row
 
 

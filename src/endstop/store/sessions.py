@@ -96,7 +96,7 @@ def find(connection: Connection, prefix: str) -> SessionRow:
         UsageError: there is none, or there are several.
     """
     if not prefix:
-        raise UsageError("a session id is needed", hint="endstop ls shows all")
+        raise UsageError("a session id is needed", hint="endstop ps --all shows all")
     query = select(sessions).where(sessions.c.id.startswith(prefix, autoescape=True)).order_by(sessions.c.id)
     rows = connection.execute(query.limit(6)).all()
     exact = [row for row in rows if row.id == prefix] or rows
@@ -104,7 +104,7 @@ def find(connection: Connection, prefix: str) -> SessionRow:
         shown = ", ".join(row.id for row in exact[:5]) + (", …" if len(exact) > 5 else "")
         raise UsageError(f"several sessions begin so: {shown}", where=prefix, hint="give more of the id")
     if not exact:
-        raise UsageError("no session begins so", where=prefix, hint="endstop ls shows all")
+        raise UsageError("no session begins so", where=prefix, hint="endstop ps --all shows all")
     return _row(exact[0])
 
 

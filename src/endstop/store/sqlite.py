@@ -22,7 +22,7 @@ WAL_PAGES = 4000
 """Pages after which a commit moves the write-ahead log into the database."""
 WAL_BYTES = 64 * 1024 * 1024
 """Size of the log above which readers are waited for, so that it can start anew."""
-CHUNKS = (64, 32, 16, 8, 4, 2, 1)
+CHUNKS = (64, 32, 16, 8, 7, 6, 5, 4, 3, 2, 1)
 """Rows per statement: few texts that stay prepared, and few trips to the interpreter lock."""
 
 FOREIGN = (sqlite3.Error, DBAPIError)
