@@ -31,7 +31,7 @@ class Envelope(msgspec.Struct, frozen=True):
     data: msgspec.Raw
 
 
-class Entry(msgspec.Struct, frozen=True):
+class Entry(msgspec.Struct, frozen=True, gc=False):
     """One event with its place in the journal. ``time`` in epoch seconds, with milliseconds."""
 
     seq: int

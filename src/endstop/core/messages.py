@@ -17,7 +17,7 @@ Arguments = dict[str, Any] | str
 """Arguments of a call: an object, or the raw text where it is no JSON object (then the call is malformed)."""
 
 
-class ToolRequest(msgspec.Struct, frozen=True, rename="camel"):
+class ToolRequest(msgspec.Struct, frozen=True, gc=False, rename="camel"):
     """One call the model asks for. ``tool_call_id`` is unique in its session (the adapter repairs missing or repeated ids)."""
 
     tool_call_id: str
@@ -25,13 +25,13 @@ class ToolRequest(msgspec.Struct, frozen=True, rename="camel"):
     arguments: Arguments
 
 
-class UserText(msgspec.Struct, frozen=True, tag="user"):
+class UserText(msgspec.Struct, frozen=True, gc=False, tag="user"):
     """A message to the model from a human, the system or a process."""
 
     text: str
 
 
-class AssistantText(msgspec.Struct, frozen=True, tag="assistant"):
+class AssistantText(msgspec.Struct, frozen=True, gc=False, tag="assistant"):
     """What the model said. ``opaque`` is the provider's reasoning state, carried back unread."""
 
     text: str
@@ -39,7 +39,7 @@ class AssistantText(msgspec.Struct, frozen=True, tag="assistant"):
     opaque: str | None = None
 
 
-class ToolText(msgspec.Struct, frozen=True, tag="tool"):
+class ToolText(msgspec.Struct, frozen=True, gc=False, tag="tool"):
     """The one result of one call."""
 
     tool_call_id: str

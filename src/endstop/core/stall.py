@@ -57,7 +57,7 @@ NEVER_COUNTED = frozenset({"not_run_question", "interrupted", "cancelled"})
 NO_IDENTITY = frozenset({"malformed", "unknown_tool"})
 
 
-class Tally(msgspec.Struct):
+class Tally(msgspec.Struct, gc=False):
     """One counter with what people want to know of it."""
 
     count: int = 0
@@ -70,7 +70,7 @@ class Tally(msgspec.Struct):
         self.seqs = [*self.seqs[-24:], seq]
 
 
-class Same(msgspec.Struct):
+class Same(msgspec.Struct, gc=False):
     """What is known of one identity since the last reset."""
 
     repeat: Tally = msgspec.field(default_factory=Tally)

@@ -42,11 +42,9 @@ class Redact(Protocol):
 
 def uuid7() -> str:
     """A time-ordered id (RFC 9562)."""
-    ms = time_ns() // 1_000_000
-    bits = random.getrandbits(74)
-    high, low = bits >> 62, bits & (1 << 62) - 1
-    text = f"{ms:012x}7{high:03x}{(2 << 62) | low:016x}"
-    return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
+    ms, bits = time_ns() // 1_000_000, random.getrandbits(74)
+    high, middle, low = bits >> 62, bits >> 48 & 0x3FFF, bits & 0xFFFF_FFFF_FFFF
+    return f"{ms >> 16:08x}-{ms & 0xFFFF:04x}-7{high:03x}-{0x8000 | middle:04x}-{low:012x}"
 
 
 class Session:

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from queue import Empty, SimpleQueue
+from time import monotonic
 from typing import Literal, TypeVar, cast
 
 from sqlalchemy import ColumnElement, Connection, Engine, select
@@ -29,6 +30,8 @@ OnMoved = Callable[[str, int], None]
 
 _POLL = 0.2
 """Seconds between two looks at what other processes committed."""
+_MIRROR_SECONDS = 0.05
+"""Seconds that the mirrors may be behind while one commit follows another."""
 _MIRROR_BYTES = 1024 * 1024
 """Bytes of lines after which the mirrors are written even while more appends wait."""
 _CHECKPOINT_BYTES = 1024 * 1024
@@ -76,6 +79,7 @@ class Writer:
         self._queue: SimpleQueue[list[Append] | Call | None] = SimpleQueue()
         self._gathering: dict[asyncio.AbstractEventLoop, list[Append]] = {}
         self._watchers: dict[str, list[_Watcher]] = {}
+        self._mirrored = 0.0  # when the mirrors were last written, monotonic seconds
         self._durable = False
         self._moved_outside = False
         self._unmoved = 0  # bytes committed since the log was last moved
@@ -185,7 +189,7 @@ class Writer:
         """All that waits; empty if nothing came for a while."""
         group: list[list[Append] | Call | None] = []
         with suppress(Empty):
-            group.append(self._queue.get(timeout=_POLL))
+            group.append(self._queue.get(timeout=_MIRROR_SECONDS if self._mirror.waiting else _POLL))
             while True:
                 group.append(self._queue.get_nowait())
         return group
@@ -200,8 +204,8 @@ class Writer:
                 appends = []
                 self._call(item)
         self._commit(appends)
-        if self._mirror.waiting > _MIRROR_BYTES or self._queue.empty():
-            self._mirror.flush()
+        if self._mirror.waiting > _MIRROR_BYTES or monotonic() - self._mirrored > _MIRROR_SECONDS:
+            self._write_mirrors()
         self._move_log(sqlite.WAL_BYTES)
 
     def _commit(self, appends: Sequence[Append]) -> None:
@@ -290,7 +294,12 @@ class Writer:
                 if not silent:
                     _call_on(watcher.loop, watcher.notify, session_id, head)
 
+    def _write_mirrors(self) -> None:
+        self._mirror.flush()
+        self._mirrored = monotonic()
+
     def _idle(self) -> None:
+        self._write_mirrors()
         try:
             if self._watchers and self._journals.changed_outside():
                 self._look(self._watchers)
