@@ -297,7 +297,9 @@ def test_a_wrong_variable_is_named(project: Path, name: str, value: str, hint: s
 
 def test_variables_are_text_and_empty_ones_say_nothing(project: Path) -> None:
     """Numbers and truth values are read from text; an empty variable, or one of a running call, sets nothing."""
-    found = read(project, ENDSTOP_RETRY="2", ENDSTOP_NETWORK="1", ENDSTOP_ACCEPT_CLAIMED="True", ENDSTOP_MODE=" ", ENDSTOP_CALL="x")
+    found = read(
+        project, ENDSTOP_RETRY="2", ENDSTOP_NETWORK="1", ENDSTOP_ACCEPT_CLAIMED="True", ENDSTOP_MODE=" ", ENDSTOP_CALL="x"
+    )
     assert (found.retries, found.policy.network, found.policy.accept_claimed, found.policy.mode) == (2, True, True, "auto")
 
 

@@ -129,9 +129,7 @@ def test_one_word_is_an_id_or_an_answer(repo: Path, capsys: Terminal) -> None:
     assert "answer=deadbeef" in call(capsys, "show", "--events").out
 
 
-def test_a_goals_own_commands_may_not_answer_for_a_person(
-    repo: Path, capsys: Terminal, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_goals_own_commands_may_not_answer_for_a_person(repo: Path, capsys: Terminal, monkeypatch: pytest.MonkeyPatch) -> None:
     """Inside a call of a goal, answer and resume are refused."""
     run(capsys, repo, ASK, DONE)
     monkeypatch.setenv("ENDSTOP_CALL", "abc")
@@ -181,7 +179,9 @@ def test_changed_inputs_return_a_claim_until_they_are_accepted(repo: Path, capsy
     """A verifier input that was changed keeps a claim from holding; resume --accept-inputs takes it as it is now."""
     (repo / "check.sh").write_text("exit 1\n")
     change = turn("", ("write_file", {"path": "check.sh", "content": "grep -q 'a + b' calc.py\n"}))
-    said = run(capsys, repo, EDIT, change, DONE, LOOP, arguments=("-g", "bash check.sh", "--protect", "refuse", "--protect", "calc.md"))
+    said = run(
+        capsys, repo, EDIT, change, DONE, LOOP, arguments=("-g", "bash check.sh", "--protect", "refuse", "--protect", "calc.md")
+    )
     assert "verifier input modified: check.sh" in said.out
     assert said.code == exits.STUCK
     (repo.parent / "script0.json").write_text(json.dumps({"turn": [DONE | {"forever": True, "repeat": 1}]}))
@@ -227,7 +227,7 @@ def test_a_goal_file_says_all_of_it(repo: Path, capsys: Terminal) -> None:
     """run goal.toml needs nothing else; a file without an objective is refused."""
     model = script(repo.parent, EDIT, DONE)
     goal = repo / "goal.toml"
-    text = f"model = \"{model}\"\njudge = \"none\"\n[[gate]]\nrun = \"{GATE}\"\n"
+    text = f'model = "{model}"\njudge = "none"\n[[gate]]\nrun = "{GATE}"\n'
     goal.write_text(text)
     assert "there is no objective" in call(capsys, "run", "goal.toml").err
     goal.write_text(f'objective = "Make add() add"\n{text}')

@@ -98,9 +98,8 @@ def picture(state: State, now: float, said: str, width: int) -> RenderableType:
         green = text.startswith("green")
         parts.append(Text(view.row("gate", text, width)[0], style="green" if green else "red"))
     if said.strip():
-        parts.append(
-            Text(out.line(f"  {'says':<{view.LABEL - 1}} {out.line(said)[-(width - view.LABEL - 3) :]}", width), style="dim")
-        )
+        first = f"  {'says':<{view.LABEL - 1}} "
+        parts.append(Text(first + out.line(said)[-(width - len(first)) :], style="dim"))
     return Group(*parts)
 
 

@@ -41,7 +41,10 @@ Quiet = Annotated[bool, typer.Option("-q", "--quiet", help="Print the end only."
 
 def _call(module: str, function: str, *arguments: Any, **options: Any) -> None:
     """Do what a command says; its exit code ends the process."""
-    code = getattr(import_module(f"endstop.cli.{module}"), function)(*arguments, **options)
+    try:
+        code = getattr(import_module(f"endstop.cli.{module}"), function)(*arguments, **options)
+    except KeyboardInterrupt:  # before or after a goal is driven, which takes signals itself
+        code = exits.CANCELLED
     raise typer.Exit(code or exits.OK)
 
 
@@ -237,8 +240,6 @@ def main(arguments: list[str] | None = None) -> None:
     except EndstopError as error:
         crash.explain(error)
         sys.exit(error.exit_code)
-    except KeyboardInterrupt:
-        sys.exit(exits.CANCELLED)
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # nobody reads: the flush at exit must not fail
         sys.exit(exits.FAILED)

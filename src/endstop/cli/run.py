@@ -7,6 +7,7 @@ import os
 import signal
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -114,8 +115,7 @@ def resume(
             running = await system.take(row.id)
             if accept_inputs:
                 await _accept_inputs(running)
-            running.session.record(*events)
-            return await _follow(system, running, follow)
+            return await _follow(system, running, follow, events)
 
     return asyncio.run(work())
 
@@ -242,8 +242,8 @@ class Stopper:
             self._running.control(event)
 
 
-async def _follow(system: System, running: Running, follow: Following) -> int:
-    """Drive a goal to where it stops, show it, and say how it stands."""
+async def _follow(system: System, running: Running, follow: Following, events: Sequence[Event] = ()) -> int:
+    """Record ``events``, drive a goal to where it stops, show it, and say how it stands."""
     asks = here.interactive() and not follow.json
     screen = _screen(system, running, follow)
     stopper = Stopper(running)
@@ -258,8 +258,10 @@ async def _follow(system: System, running: Running, follow: Following) -> int:
     screen.start(running.description | {"reachable": asks}, running.session.state)
     if asker is not None:
         asker.listen(running.session.state)
+    running.session.emit.append(emit)
     try:
-        state = await running.drive(stay=follow.wait or asks, reachable=asks, emit=emit, watch=screen.watch)
+        running.session.record(*events)
+        state = await running.drive(stay=follow.wait or asks, reachable=asks, watch=screen.watch)
         while stopper.count > 1 and state.phase not in ENDED:
             state = await running.drive(stay=False)
     finally:
