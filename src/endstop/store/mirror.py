@@ -33,7 +33,6 @@ class Mirror:
         self._lines = lines
         self._warn = warn
         self._files: OrderedDict[str, int] = OrderedDict()
-        self._known: dict[str, int] = {}  # bytes we know to be right
         self._pending: dict[str, tuple[int, int, list[bytes]]] = {}  # start, end, what stands there
         self.waiting = 0
         """Bytes not written yet."""
@@ -84,16 +83,14 @@ class Mirror:
 
     def _write(self, session_id: str, offset: int, data: bytes) -> None:
         file = self._file(session_id)
-        if offset != self._known.get(session_id) and (offset == _UNKNOWN or os.fstat(file).st_size < offset):
+        if offset == _UNKNOWN or os.fstat(file).st_size < offset:
             self._rewrite(session_id)
-            return
-        _write_at(file, data, offset)
-        self._known[session_id] = offset + len(data)
+        else:
+            _write_at(file, data, offset)
 
     def _rewrite(self, session_id: str) -> int:
         data = b"".join(line + b"\n" for line in self._lines(session_id))
         _write_at(self._file(session_id), data, 0)
-        self._known[session_id] = len(data)
         return len(data)
 
     def _complain(self, session_id: str, what: str, error: OSError) -> None:
@@ -118,7 +115,6 @@ class Mirror:
         return file
 
     def _forget(self, session_id: str) -> None:
-        self._known.pop(session_id, None)
         file = self._files.pop(session_id, None)
         if file is not None:
             os.close(file)
