@@ -148,6 +148,23 @@ def test_a_permission_is_asked_whole_and_given_at_the_terminal(repo: Path) -> No
     assert (repo / "a.txt").read_text() == "one\ntwo\n"
 
 
+def test_what_was_asked_before_is_asked_again_at_the_terminal(repo: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A permission that waited since an earlier run is shown by resume, and given there."""
+    (repo / "endstop.toml").write_text('[permissions]\nhumans = "park"\nmode = "ask"\n')
+    assert call(capsys, "run", "x", "-m", script(repo.parent, EDIT, DONE), "--judge", "none").code == exits.LATER
+    screen, code = typed(["resume"], [("end the turn)", "yes\n")], repo)
+    assert (code, "path: calc.py" in screen, "done (claimed)" in screen) == (exits.CLAIMED, True, True)
+
+
+def test_a_permission_is_given_from_another_terminal(repo: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """answer asks at a terminal when it is not told the answer, and records who gave it."""
+    (repo / "endstop.toml").write_text('[permissions]\nhumans = "park"\nmode = "ask"\n')
+    call(capsys, "run", "x", "-m", script(repo.parent, EDIT, DONE), "--judge", "none")
+    screen, code = typed(["answer"], [("end the turn)", "yes\n")], repo)
+    assert (code, "go on with: endstop resume" in screen) == (exits.OK, True)
+    assert call(capsys, "resume", "-q").code == exits.CLAIMED
+
+
 def test_a_closed_terminal_pauses(repo: Path) -> None:
     """End of input while a question is open pauses the goal instead of waiting for nobody."""
     arguments = ["run", "x", "-m", script(repo.parent, ASK, DONE), "--judge", "none"]

@@ -23,6 +23,9 @@ NO = frozenset({"n", "no", "deny"})
 STOP = frozenset({"s", "stop"})
 
 
+Asked = ev.QuestionAsked | ev.PermissionRequested
+
+
 class Asker:
     """Shows what is open, one at a time, and turns typed lines into answers.
 
@@ -33,21 +36,14 @@ class Asker:
 
     def __init__(self, screen: Screen, control: Callable[[Event], None], leave: Callable[[], None], by: str) -> None:
         self._screen, self._control, self._leave, self._by = screen, control, leave, by
-        self._open: dict[str, ev.QuestionAsked | ev.PermissionRequested] = {}
+        self._open: dict[str, Asked] = {}
         self._shown = ""
         self._rest = b""
 
-    def listen(self, state: State) -> None:
-        """Show what is open already, and read lines from standard input as they are typed."""
-        for question in state.questions.values():
-            if question.answer is None and not question.expired:
-                self._open[question.id] = ev.QuestionAsked(
-                    question_id=question.id,
-                    question=question.text,
-                    options=question.options,
-                    allow_freeform=question.freeform,
-                    on_timeout="continue",
-                )
+    def listen(self, already: list[Asked]) -> None:
+        """Show what is open ``already``, and read lines from standard input as they are typed."""
+        for asked in already:
+            self._open[asked.question_id if isinstance(asked, ev.QuestionAsked) else asked.request_id] = asked
         self._show()
         asyncio.get_running_loop().add_reader(sys.stdin.fileno(), self._read)
 
@@ -105,7 +101,23 @@ class Asker:
             self.line(typed.decode(errors="replace"))
 
 
-def reply(asked: ev.QuestionAsked | ev.PermissionRequested, text: str, by: str) -> Event:
+def open_asks(entries: list[Entry], state: State) -> list[Asked]:
+    """What a person is asked and has not answered, the oldest first."""
+    found: list[Asked] = []
+    for entry in entries:
+        match entry.event:
+            case ev.QuestionAsked(question_id=id) as question:
+                known = state.questions.get(id)
+                if known is not None and known.answer is None and not known.expired:
+                    found.append(question)
+            case ev.PermissionRequested(request_id=id) as request:
+                grant = state.grants.get(id)
+                if grant is not None and not grant.kind:
+                    found.append(request)
+    return found
+
+
+def reply(asked: Asked, text: str, by: str) -> Event:
     """The event that a typed answer is.
 
     Raises:
@@ -146,7 +158,7 @@ def decision(id: str, text: str, by: str) -> ev.PermissionCompleted:
     raise UsageError("that is neither yes nor no", hint="yes, no, no and why, or stop to end the turn")
 
 
-def question_lines(asked: ev.QuestionAsked | ev.PermissionRequested) -> list[str]:
+def question_lines(asked: Asked) -> list[str]:
     """What a person is asked, and how to answer."""
     width = out.columns()
     if isinstance(asked, ev.PermissionRequested):

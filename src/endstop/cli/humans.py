@@ -11,14 +11,10 @@ from endstop.cli import ask, exits, here, out, view
 from endstop.core import events as ev
 from endstop.core.apply import replay
 from endstop.core.calls import APPROVED
-from endstop.core.codec import Entry
 from endstop.core.events import Event
-from endstop.core.goal import State
 from endstop.errors import EndstopError, UsageError
 from endstop.settings import Settings
 from endstop.store.sessions import SessionRow
-
-Asked = ev.QuestionAsked | ev.PermissionRequested
 
 
 def answer(id: str | None, workspace: Path | None, text: str | None) -> int:
@@ -61,28 +57,12 @@ async def _meant(system: System, settings: Settings, id: str | None, text: str |
     return await here.find(system.store, settings, id), text
 
 
-async def _asked(system: System, row: SessionRow) -> Asked:
+async def _asked(system: System, row: SessionRow) -> ask.Asked:
     entries = await system.store.entries(row.id)
-    found = open_asks(entries, replay(entries))
+    found = ask.open_asks(entries, replay(entries))
     if not found:
         raise UsageError("it asks nothing", where=view.short(row.id), hint="endstop show says where it stands")
     return found[0]
-
-
-def open_asks(entries: list[Entry], state: State) -> list[Asked]:
-    """What a person is asked and has not answered, the oldest first."""
-    found: list[Asked] = []
-    for entry in entries:
-        match entry.event:
-            case ev.QuestionAsked(question_id=id) as question:
-                known = state.questions.get(id)
-                if known is not None and known.answer is None and not known.expired:
-                    found.append(question)
-            case ev.PermissionRequested(request_id=id) as request:
-                grant = state.grants.get(id)
-                if grant is not None and not grant.kind:
-                    found.append(request)
-    return found
 
 
 def _may_allow(event: Event) -> None:

@@ -64,9 +64,12 @@ class LiveScreen:
         """See ``screen.Screen``."""
         self._live.start()
 
-    async def end(self, state: State, record: Verdict, now: float) -> None:
+    def stop(self) -> None:
         """See ``screen.Screen``."""
         self._live.stop()
+
+    async def end(self, state: State, record: Verdict, now: float) -> None:
+        """See ``screen.Screen``."""
         first, *rest = view.summary(state, record, now, self._console.width)
         self._console.print()
         self._console.print(Text(first, style=_COLOURS.get(view.standing(state), "bold")))

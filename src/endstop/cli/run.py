@@ -15,7 +15,7 @@ import msgspec
 
 from endstop.assemble import Order, Running, System, open_system
 from endstop.cli import exits, here, out, report, view
-from endstop.cli.ask import Asker
+from endstop.cli.ask import Asker, open_asks
 from endstop.cli.live import LiveScreen
 from endstop.cli.screen import JsonLines, Plain, Screen
 from endstop.core import events as ev
@@ -254,12 +254,13 @@ async def _follow(system: System, running: Running, follow: Following, events: S
         if asker is not None:
             asker.take(entry)
 
-    stopper.listen()
-    screen.start(running.description | {"reachable": asks}, running.session.state)
-    if asker is not None:
-        asker.listen(running.session.state)
+    already = open_asks(await system.store.entries(running.session.session_id), running.session.state) if asks else []
     running.session.emit.append(emit)
+    stopper.listen()
     try:
+        screen.start(running.description | {"reachable": asks}, running.session.state)
+        if asker is not None:
+            asker.listen(already)
         running.session.record(*events)
         state = await running.drive(stay=follow.wait or asks, reachable=asks, watch=screen.watch)
         while stopper.count > 1 and state.phase not in ENDED:
@@ -268,6 +269,7 @@ async def _follow(system: System, running: Running, follow: Following, events: S
         stopper.stop()
         if asker is not None:
             asker.stop()
+        screen.stop()
         await running.close()
     record = await system.store.verify(running.session.session_id)
     await screen.end(state, record, time.time())

@@ -38,8 +38,12 @@ class Screen(Protocol):
         """The person has answered."""
         ...
 
+    def stop(self) -> None:
+        """Nothing more happens, or something went wrong: give the terminal back."""
+        ...
+
     async def end(self, state: State, record: Verdict, now: float) -> None:
-        """Nothing more comes."""
+        """Say how it stands, after ``stop``."""
         ...
 
 
@@ -67,6 +71,9 @@ class Plain:
         out.say(lines, sys.stderr)
 
     def go_on(self) -> None:
+        """See ``Screen``."""
+
+    def stop(self) -> None:
         """See ``Screen``."""
 
     async def end(self, state: State, record: Verdict, now: float) -> None:
@@ -102,11 +109,15 @@ class JsonLines:
     def go_on(self) -> None:
         """See ``Screen``."""
 
-    async def end(self, state: State, record: Verdict, now: float) -> None:
+    def stop(self) -> None:
         """See ``Screen``."""
         if self._task is not None:
             self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
+
+    async def end(self, state: State, record: Verdict, now: float) -> None:
+        """See ``Screen``."""
+        if self._task is not None:
+            await asyncio.gather(self._task, return_exceptions=True)  # what it was printing is printed below
         await self._print()
 
     async def _pump(self) -> None:
