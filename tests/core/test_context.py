@@ -72,13 +72,13 @@ def test_the_request_hash_changes_with_every_request_and_replays() -> None:
 def test_a_notice_joins_the_result_it_is_about() -> None:
     """As long as the result was not sent; else it waits for the next message."""
     window = Window()
-    window.add(ToolText("c1", "one"))
-    window.add(ToolText("c2", "two"))
+    window.add(ToolText("c1", "one"), 1)
+    window.add(ToolText("c2", "two"), 1)
     size = window.size
     window.note("c1", "[endstop] é")
     assert window.messages == [ToolText("c1", "one\n[endstop] é"), ToolText("c2", "two")]
     assert window.size == size + len("\n[endstop] é".encode())
-    window.seal()
+    window.seal(2)
     window.note("c1", "late")
     window.note(None, "general")
     assert window.messages == [ToolText("c1", "one\n[endstop] é"), ToolText("c2", "two")]
@@ -89,9 +89,9 @@ def test_a_notice_joins_the_result_it_is_about() -> None:
 def test_notes_join_the_newest_message(last: ToolText | UserText) -> None:
     """They are sent with it, once, and counted."""
     window = Window()
-    window.add(last)
+    window.add(last, 1)
     window.notes = ["a", "b"]
-    window.seal()
+    window.seal(2)
     assert window.messages[-1].text == "text\n\na\nb"
     assert window.notes == []
     assert window.size == measure(window.messages[-1])
@@ -100,14 +100,14 @@ def test_notes_join_the_newest_message(last: ToolText | UserText) -> None:
 def test_notes_without_a_new_message_become_one() -> None:
     """Where the newest message is sent already, or is the model's own."""
     window = Window()
-    window.seal()
+    window.seal(2)
     window.notes = ["first"]
-    window.seal()
+    window.seal(2)
     window.notes = ["second"]
-    window.seal()
-    window.add(AssistantText("mine"))
+    window.seal(2)
+    window.add(AssistantText("mine"), 1)
     window.notes = ["third"]
-    window.seal()
+    window.seal(2)
     assert [m.text for m in window.messages] == ["first", "second", "mine", "third"]
     assert window.sealed == 4
 
@@ -116,8 +116,8 @@ def test_the_digest_follows_the_messages() -> None:
     """Same messages, same digest; any change shows; sealing nothing new still moves it on."""
     windows = [Window(), Window(), Window()]
     for window, text in zip(windows, ("a", "a", "b"), strict=True):
-        window.add(UserText(text))
-        window.seal()
+        window.add(UserText(text), 1)
+        window.seal(2)
     assert windows[0].digest == windows[1].digest != windows[2].digest
 
 

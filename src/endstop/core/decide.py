@@ -11,6 +11,7 @@ from endstop.core import events as ev
 from endstop.core import evidence as known
 from endstop.core.calls import settle
 from endstop.core.claims import axis_unit, capped, check, next_turn, nudge, rounds_full, run_gates, verifications_full
+from endstop.core.compaction import compact, compaction_lost
 from endstop.core.effects import AnyAct, CallModel, Idle, Look, Record, Wait
 from endstop.core.events import Event
 from endstop.core.goal import ENDED, State, active_now, open_calls
@@ -170,6 +171,8 @@ def _halt(s: State, now: float) -> AnyAct | None:
     halt = s.stall.halt
     if halt is None or s.phase != "working":
         return None
+    if s.evidence.baseline is not None and s.evidence.world > s.evidence.looked:
+        return Look(purpose="stall")  # what was done since may be the progress that lifts it
     target: ev.Target = "blocked" if halt.rule == "denied" else "stuck"
     if s.stall.recovered:
         claim = _round_claim(s, now) if not s.round_open else None
@@ -304,6 +307,7 @@ def _call(s: State, now: float) -> AnyAct:
 RULES: tuple[Callable[[State, float], AnyAct | None], ...] = (
     _idle,
     judge_lost,
+    compaction_lost,
     _stop,
     recover,
     _closing,
@@ -317,5 +321,6 @@ RULES: tuple[Callable[[State, float], AnyAct | None], ...] = (
     park,
     _ready,
     _round_over,
+    compact,
     _call,
 )

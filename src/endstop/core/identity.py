@@ -36,10 +36,9 @@ def mask(text: str) -> str:
     for word, pattern in _PIDS.items():
         if word in text:
             text = pattern.sub(rf"{word}\1~", text)
-    text = _DIGITS.sub("~", text)
     if b"xxxxxxxx" in text.encode("ascii", "replace").translate(_HEX_AS_X):
-        text = _HEX.sub("~", text)
-    return text
+        text = _HEX.sub("~", text)  # first: the other pattern would leave the letters an id begins with
+    return _DIGITS.sub("~", text)
 
 
 def digests(text: str) -> tuple[str, str]:
