@@ -233,6 +233,7 @@ class System:
             judge=judge.name if judge else "",
             judge_independent=judge.independent if judge else True,
             max_output=min(model.max_output or 16_000, 1_000_000),
+            window=model.window,
             head_bytes=measure_head(Head(SYSTEM, tuple(catalog.specs.values()))),
         )
         session = await load(self.store, session_id, kit, clock=self.clock, redact=self.redact)

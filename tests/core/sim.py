@@ -9,6 +9,7 @@ from endstop.core import chain, codec, effects
 from endstop.core import events as ev
 from endstop.core.apply import apply
 from endstop.core.codec import Entry
+from endstop.core.compaction import completed
 from endstop.core.decide import decide
 from endstop.core.goal import Kit, State
 from endstop.core.identity import digests
@@ -53,6 +54,7 @@ class Sim:
     ) -> None:
         self.model, self.tools, self.gates, self.judge = model, tools or {}, gates, judge
         self.files: dict[str, str] = dict(files or {})
+        self.summary: str | None = "what was done"
         self.now = 1_000_000.0
         self.lines: list[bytes] = []
         self.entries: list[Entry] = []
@@ -131,6 +133,13 @@ class Sim:
                     output_tokens=10, cost=0.0, estimated=False, attempt=1,
                 )  # fmt: skip
                 self.record(usage, self.judge(self))
+            case effects.Compact():
+                usage = ev.AssistantUsage(
+                    initiator="compaction", model="m", input_tokens=50, cache_read_tokens=0, cache_write_tokens=0,
+                    output_tokens=10, cost=0.0, estimated=False, attempt=1,
+                )  # fmt: skip
+                if self.summary is not None:
+                    self.record(usage, completed(self.state, act.up_to, summary=self.summary))
             case effects.Look():
                 self.record(self.look(act.purpose))
             case effects.Wait():
@@ -222,9 +231,7 @@ class Sim:
 
     def hear(self, text: str) -> None:
         """A human writes."""
-        self.record(
-            ev.UserMessage(message_id=f"u{len(self.lines)}", content=text, source="user", delivery="steering")
-        )
+        self.record(ev.UserMessage(message_id=f"u{len(self.lines)}", content=text, source="user", delivery="steering"))
 
     def resume(self, **more: Any) -> None:
         """A person resumes."""

@@ -9,8 +9,23 @@ import pytest
 from endstop.core import events as ev
 from endstop.core.apply import apply
 from endstop.core.codec import Entry
-from endstop.core.goal import BEGINS, ENDED, LIVE, TRANSITIONS, Claim, Closing, Goal, Grant, Parked, Question, State
-from endstop.core.goal import active_now, allowed, open_calls, waiting_humans
+from endstop.core.goal import (
+    BEGINS,
+    ENDED,
+    LIVE,
+    TRANSITIONS,
+    Claim,
+    Closing,
+    Goal,
+    Grant,
+    Parked,
+    Question,
+    State,
+    active_now,
+    allowed,
+    open_calls,
+    waiting_humans,
+)
 from endstop.core.messages import ToolRequest
 from endstop.errors import TransitionError
 from tests.core.filled import filled
@@ -71,7 +86,7 @@ def made(kind: type[ev.Event], phase: ev.Phase) -> Any:
         case ev.QuestionAsked:
             return ev.QuestionAsked(question_id="q", question="?", options=[], allow_freeform=True, on_timeout="continue")
         case ev.SessionCompactionStart:
-            return ev.SessionCompactionStart(trigger="manual")
+            return ev.SessionCompactionStart(trigger="manual", up_to=1)
         case ev.GateStarted:
             return ev.GateStarted(gate_id="g", purpose="claim", command="c", world=0, fingerprint="f")
         case ev.GoalJudging:

@@ -17,6 +17,7 @@ from endstop.core.limits import (
     JUDGE_INPUT,
     JUDGE_LEAST_INPUT,
     JUDGE_OUTPUT,
+    LEAST_OUTPUT,
     Full,
     Reservation,
     axis_of,
@@ -105,11 +106,13 @@ def next_turn(state: State) -> Reservation | Full:
     assert goal is not None
     keep = closing_reserve(goal.caps, state.kit.price)
     size = state.window.size + state.kit.head_bytes
+    expected = expected_input(spend, size, state.window.size - state.window.reported)
+    room = max(LEAST_OUTPUT, state.kit.window - expected) if state.kit.window else state.kit.max_output
     return reserve(
         spend,
         goal.caps,
-        input=expected_input(spend, size, state.window.size - state.window.reported),
-        want=state.kit.max_output,
+        input=expected,
+        want=min(state.kit.max_output, room),
         price=state.kit.price,
         keep=keep,
         turn=True,

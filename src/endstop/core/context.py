@@ -23,6 +23,7 @@ class Window(msgspec.Struct):
     """Messages of one goal. ``sealed`` of them were sent; ``size`` is their bytes with the head's."""
 
     messages: list[Message] = msgspec.field(default_factory=list)
+    seqs: list[int] = msgspec.field(default_factory=list)  # event of each message
     generation: int = 0
     sealed: int = 0
     size: int = 0
@@ -30,9 +31,10 @@ class Window(msgspec.Struct):
     digest: str = ""  # rolls over all sent messages
     notes: list[str] = msgspec.field(default_factory=list)
 
-    def add(self, message: Message) -> None:
-        """Append a message."""
+    def add(self, message: Message, seq: int) -> None:
+        """Append the message of an event."""
         self.messages.append(message)
+        self.seqs.append(seq)
         self.size += measure(message)
 
     def note(self, tool_call_id: str | None, text: str) -> None:
@@ -45,8 +47,8 @@ class Window(msgspec.Struct):
                 return
         self.notes.append(text)
 
-    def seal(self) -> None:
-        """The messages are about to be sent: notes go in, the digest moves on."""
+    def seal(self, seq: int) -> None:
+        """The messages are about to be sent by event ``seq``: notes go in, the digest moves on."""
         if self.notes:
             text = "\n".join(self.notes)
             self.notes = []
@@ -58,12 +60,43 @@ class Window(msgspec.Struct):
                 self.messages[-1] = UserText(f"{last.text}\n\n{text}")
                 self.size += len(text.encode(errors="replace")) + 2
             else:
-                self.add(UserText(text))
+                self.add(UserText(text), seq)
         rolling = sha256(self.digest.encode())
         for message in self.messages[self.sealed :]:
             rolling.update(msgspec.json.encode(message))
         self.digest = rolling.hexdigest()
         self.sealed = len(self.messages)
+
+    def forget(self, forgot: list[tuple[int, int]], shortened: list[tuple[int, int]], summary: str) -> None:
+        """Rebuild without what was forgotten, the summary in its place and with its last number, so that numbers rise. The
+        first message stays; everything is sent anew."""
+        kept = list(zip(self.messages, self.seqs, strict=True))
+        rest = [(m, n) for m, n in kept[1:] if not _within(n, forgot)]
+        said: list[tuple[Message, int]] = []
+        if summary and forgot:
+            said.append((UserText(f"# What was done so far\n{summary}"), forgot[-1][1]))
+        rebuilt = kept[:1] + said + [(shorten(m) if _within(n, shortened) else m, n) for m, n in rest]
+        self.messages, self.seqs = [m for m, _ in rebuilt], [n for _, n in rebuilt]
+        self.generation += 1
+        self.sealed, self.digest, self.reported = 0, "", 0
+        self.size = sum(measure(message) for message in self.messages)
+
+
+def _within(seq: int, ranges: list[tuple[int, int]]) -> bool:
+    return any(low <= seq <= high for low, high in ranges)
+
+
+SHORT = 800
+"""Characters that a shortened result keeps."""
+
+
+def shorten(message: Message) -> Message:
+    """A result with only its ends; any other message as it is."""
+    if not isinstance(message, ToolText) or len(message.text) <= SHORT + 100:
+        return message
+    left_out = len(message.text) - SHORT
+    text = f"{message.text[: SHORT // 2]}\n… {left_out} characters left out …\n{message.text[-SHORT // 2 :]}"
+    return ToolText(message.tool_call_id, text)
 
 
 def measure(message: Message) -> int:

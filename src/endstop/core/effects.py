@@ -68,6 +68,14 @@ class AskJudge(Act, frozen=True, kw_only=True):
     since: int  # evidence begins at this sequence number
 
 
+class Compact(Act, frozen=True, kw_only=True):
+    """Ask for a summary of the conversation up to event ``up_to``."""
+
+    up_to: int
+    prompt: str
+    max_output: int
+
+
 class Look(Act, frozen=True, kw_only=True):
     """Take the fingerprint of the workspace."""
 
@@ -82,4 +90,4 @@ class Wait(Act, frozen=True, kw_only=True):
     condition: str | None = None
 
 
-AnyAct = Idle | Record | CallModel | RunTools | RunGates | AskJudge | Look | Wait
+AnyAct = Idle | Record | CallModel | RunTools | RunGates | AskJudge | Compact | Look | Wait

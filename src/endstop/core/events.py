@@ -37,11 +37,12 @@ Phase = Literal[
     "cancelled",
 ]
 Target = Literal["capped", "stuck", "blocked", "failed", "cancelled"]
+CompactionTrigger = Literal["threshold", "overflow", "manual"]
 Purpose = Literal["work", "recover", "close"]
 LimitScope = Literal["turn", "round", "goal", "day", "month"]
 
 
-class Event(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
+class Event(msgspec.Struct, frozen=True, gc=False, rename="camel", omit_defaults=True):
     """Root of all events. Fields are the event's ``data``; the envelope is added when it is appended."""
 
 
@@ -64,7 +65,7 @@ def event(name: str, kind: Kind) -> Callable[[E], E]:
     return register
 
 
-class Part(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
+class Part(msgspec.Struct, frozen=True, gc=False, rename="camel", omit_defaults=True):
     """Root of the objects that stand inside events."""
 
 
@@ -175,16 +176,20 @@ class SessionPlanChanged(Event, frozen=True, kw_only=True):
 
 @event("session.compaction_start", "K")
 class SessionCompactionStart(Event, frozen=True, kw_only=True):
-    """The window is about to be made smaller."""
+    """The window is about to be made smaller, up to the message of event ``up_to``. A paid call if something is reserved."""
 
-    trigger: Literal["threshold", "overflow", "manual"]
+    trigger: CompactionTrigger
+    up_to: int
+    reserved: dict[str, float] = msgspec.field(default_factory=dict)
 
 
 @event("session.compaction_complete", "F")
 class SessionCompactionComplete(Event, frozen=True, kw_only=True):
-    """What the compaction forgot, as ranges of sequence numbers, and the summary that stands for it."""
+    """What the compaction forgot, as ranges of sequence numbers, and the summary that stands for it; ``shortened`` are
+    ranges whose results keep only their ends. ``success`` False: the summary was made without a model."""
 
     success: bool
+    shortened: list[tuple[int, int]] | None = None
     pre_compaction_tokens: int
     post_compaction_tokens: int
     forgot: list[tuple[int, int]]

@@ -225,6 +225,7 @@ class Kit(msgspec.Struct):
     judge: str = ""  # model that judges; empty: none
     judge_independent: bool = True
     max_output: int = 16_000
+    window: int | None = None  # tokens the model takes, None where unknown
     head_bytes: int = 0
     reachable: bool = False  # a terminal, a resident process or a notifier exists
     lock: str = ""  # the workspace lock that is held
@@ -264,6 +265,8 @@ class State(msgspec.Struct):
     failures: int = 0  # model calls that failed in a row
     failing_since: float = 0.0
     answered: bool = False  # the model answered at least once in this goal
+    compacting: int | None = None  # the event up to which a compaction runs
+    compaction_misses: int = 0  # compactions in a row that gained too little
 
 
 def open_round(state: State) -> None:

@@ -65,10 +65,11 @@ def _goal_queued(state: State, entry: Entry, event: ev.GoalQueued) -> None:
     state.goal = Goal(event, dict(event.limits), entry.seq)
     state.spend, state.stall = Spend(since=entry.time), Stall()
     state.evidence, state.window = Evidence(), Window()
-    state.window.add(UserText(opening(event)))
+    state.window.add(UserText(opening(event)), entry.seq)
     state.turn, state.memo, state.plan, state.inbox = None, {}, [], []
     state.questions, state.grants = {}, {}
     state.stop, state.failures, state.answered, state.round_open = "", 0, False, False
+    state.compacting, state.compaction_misses = None, 0
     state.recover, state.look_due, state.crashes = False, False, 0
 
 

@@ -20,6 +20,8 @@ STOP_WORDS = re.compile(
 )
 """A message that is only this pauses before anything else."""
 STOPPABLE = ("queued", "working", "waiting", "checking", "closing")
+LEAST_GAIN = 0.2
+"""Part of the window that a compaction must gain, or it counts as a miss."""
 EFFECTFUL = frozenset({"write", "idempotent", "edit", "shell"})
 
 
@@ -92,9 +94,9 @@ def _turn_start(state: State, entry: Entry, event: ev.TurnStart) -> None:
         if not state.round_open:
             open_round(state)
         for message in state.inbox:
-            state.window.add(UserText(message.content))
+            state.window.add(UserText(message.content), entry.seq)
         state.inbox = []
-        state.window.seal()
+        state.window.seal(entry.seq)
     size = state.window.size + state.kit.head_bytes
     state.turn = Turn(event.turn_id, event.purpose, event.model, entry.seq, event.reserved, size)
 
@@ -114,7 +116,7 @@ def _assistant_message(state: State, entry: Entry, event: ev.AssistantMessage) -
     turn.calls = {request.tool_call_id: Call(request) for request in event.tool_requests}
     state.round_calls = state.round_calls or bool(turn.calls)
     if event.content or event.tool_requests:
-        state.window.add(AssistantText(event.content, tuple(event.tool_requests), event.reasoning_opaque))
+        state.window.add(AssistantText(event.content, tuple(event.tool_requests), event.reasoning_opaque), entry.seq)
         state.window.sealed = len(state.window.messages)
 
 
@@ -158,6 +160,30 @@ def _turn_end(state: State, entry: Entry, event: ev.TurnEnd) -> None:
                 state.stall.silent += 1
 
 
+@HANDLERS.on(ev.SessionCompactionStart)
+def _compaction_start(state: State, entry: Entry, event: ev.SessionCompactionStart) -> None:
+    state.compacting = event.up_to
+    state.spend.reserved = event.reserved
+
+
+@HANDLERS.on(ev.SessionCompactionComplete)
+def _compaction_complete(state: State, entry: Entry, event: ev.SessionCompactionComplete) -> None:
+    state.compacting = None
+    state.spend.reserved = {}
+    gained = event.pre_compaction_tokens - event.post_compaction_tokens
+    state.compaction_misses = 0 if gained >= LEAST_GAIN * event.pre_compaction_tokens else state.compaction_misses + 1
+    state.window.forget(event.forgot, event.shortened or [], event.summary_content)
+    state.spend.last_input = state.spend.last_output = 0
+    if state.turn is not None and state.turn.ended == "failed":
+        state.turn.handled = True
+    items = [f"- [{item.status}] {item.text}" for item in state.plan if item.status != "dropped"]
+    if items:
+        state.window.notes.append("Your plan:\n" + "\n".join(items))
+    returned = state.evidence.returned
+    if returned is not None and returned.missing:
+        state.window.notes.append("Missing at the last check:\n" + "\n".join(f"- {item}" for item in returned.missing))
+
+
 # ------------------------------------------------------------------------------------------------------------------- tool
 
 
@@ -191,7 +217,7 @@ def _tool_complete(state: State, entry: Entry, event: ev.ToolComplete) -> None:
     ran = call.state == "started"
     call.state, call.success = "done", event.success
     call.code = event.error.code if event.error else ""
-    state.window.add(ToolText(event.tool_call_id, event.result.content))
+    state.window.add(ToolText(event.tool_call_id, event.result.content), entry.seq)
     if ran and event.executed:
         state.evidence.tool_lines += 1
     call.outcome = Memo(entry.seq, event.success, event.result.content, event.hash, event.norm_hash, event.error, event.exit_code)

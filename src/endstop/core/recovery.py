@@ -65,16 +65,16 @@ def judge_lost(s: State, now: float) -> AnyAct | None:
     if claim is None or not claim.judging:
         return None
     judged = ev.GoalJudged(result="unreachable", raw="stopped before it answered")
-    return Record(events=(_estimated(s, "judge", s.evidence.judge_name, None), judged))
+    return Record(events=(estimated(s, "judge", s.evidence.judge_name, None), judged))
 
 
 def turn_over(s: State, turn: Turn, outcome: Outcome) -> tuple[Event, ...]:
     """The end of a turn; one without an answer has spent what was reserved for it."""
     end = ev.TurnEnd(turn_id=turn.id, outcome=outcome)
-    return (end,) if turn.answered else (_estimated(s, turn.purpose, turn.model, turn.id), end)
+    return (end,) if turn.answered else (estimated(s, turn.purpose, turn.model, turn.id), end)
 
 
-def _estimated(s: State, initiator: str, model: str, turn_id: int | None) -> ev.AssistantUsage:
+def estimated(s: State, initiator: str, model: str, turn_id: int | None) -> ev.AssistantUsage:
     """Usage of a call whose answer was lost: its whole reservation, marked."""
     reserved = s.spend.reserved
     return ev.AssistantUsage(

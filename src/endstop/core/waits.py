@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from endstop.core import events as ev
-from endstop.core.claims import BACKOFF, VERIFIER_HOURS, capped
+from endstop.core.claims import BACKOFF, VERIFIER_HOURS
+from endstop.core.compaction import shrink
 from endstop.core.effects import AnyAct, Record, Wait
 from endstop.core.events import Event
 from endstop.core.goal import State
-from endstop.core.limits import Full
 from endstop.core.results import complete
 from endstop.errors import PASSING
 
@@ -77,8 +77,7 @@ def failed(s: State, now: float) -> AnyAct | None:
         return None
     code = turn.error.code
     if code == "context_overflow":
-        window = float(s.spend.last_input or s.window.size // 3)
-        return Record(events=capped(Full("context", window, window)))
+        return shrink(s, "overflow")
     if code not in PASSING:
         detail = {"error": code, "message": turn.error.message}
         return Record(events=(ev.GoalClosing(target="failed", reason=turn.error.message, detail=detail),))

@@ -21,9 +21,12 @@ The script is TOML, or JSON of the same shape if its name ends in ``.json``:
     [[close]]                       # texts of closing turns, in order
     text = "Half of it is done."
 
+    [[summary]]                     # summaries of compactions, in order
+    text = "Three files were read."
+
 ``$seq`` in a judge's text is the last event that the evidence shows. Which turn comes next follows from the conversation: it
 is the number of answers in it, so a resumed process goes on where the last one stopped, and failed calls do not count.
-Judge and closing answers are counted per process.
+The other parts are counted per process.
 """
 
 from __future__ import annotations
@@ -43,8 +46,12 @@ from endstop.core.messages import Answer, AssistantText, Head, Message, Price, T
 from endstop.errors import ModelError, ModelFault, UsageError
 from endstop.ports import Watch
 
-Part = Literal["turn", "judge", "close"]
-OPENINGS: dict[Part, str] = {"close": "You are writing the handoff", "judge": "You are an independent judge"}
+Part = Literal["turn", "judge", "close", "summary"]
+OPENINGS: dict[Part, str] = {
+    "close": "You are writing the handoff",
+    "judge": "You are an independent judge",
+    "summary": "You are shortening the record",
+}
 """First words of the heads that are not the agent's own."""
 SHAPE = "see the docstring of endstop.models.scripted for the shape of a script"
 
@@ -104,6 +111,7 @@ class Script(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     turn: tuple[Turn, ...] = ()
     judge: tuple[Turn, ...] = ()
     close: tuple[Turn, ...] = ()
+    summary: tuple[Turn, ...] = ()
 
 
 def load(path: Path) -> Script:
@@ -205,6 +213,7 @@ class ScriptedModel:
             "turn": Reel("turn", script.turn),
             "judge": Reel("judge", script.judge),
             "close": Reel("close", script.close),
+            "summary": Reel("summary", script.summary),
         }
         self.played: dict[Part, int] = dict.fromkeys(OPENINGS, 0)  # of the parts whose conversations are new each time
 

@@ -16,8 +16,9 @@ from typing import Any, Protocol
 import msgspec
 
 from endstop.core import events as ev
+from endstop.core.compaction import COMPACTION_SYSTEM, completed
 from endstop.core.context import SYSTEM
-from endstop.core.effects import AnyAct, AskJudge, CallModel, Look, Record, Run, RunGates, RunTools, Wait
+from endstop.core.effects import AnyAct, AskJudge, CallModel, Compact, Look, Record, Run, RunGates, RunTools, Wait
 from endstop.core.handoff import CLOSING_SYSTEM
 from endstop.core.identity import digests
 from endstop.core.messages import Answer, Head, Message, Usage, UserText
@@ -73,7 +74,7 @@ class Perform:
         done again without anybody noticing; their events ride with the next commit."""
         if isinstance(act, RunTools):
             return any(run.effect != "read" for run in act.calls)
-        return isinstance(act, (CallModel, AskJudge, RunGates, Wait)) or _phase_ends(act)
+        return isinstance(act, (CallModel, AskJudge, Compact, RunGates, Wait)) or _phase_ends(act)
 
     def durable(self, act: AnyAct) -> bool:
         """Whether that commit must survive a power cut: before anything with an effect, and where a phase ends."""
@@ -109,6 +110,8 @@ class Perform:
                 await Race(session).run(self._run_gates(session, act))
             case AskJudge():
                 await Race(session).run(self._ask_judge(session, act))
+            case Compact():
+                await Race(session).run(self._compact(session, act))
             case Look():
                 await self._look(session, act)
             case Wait():
@@ -337,6 +340,21 @@ class Perform:
             session.record(ev.GoalJudged(result=result, raw=str(error)))  # type: ignore[arg-type]
             return
         session.record(self._usage("judge", None, usage, reserved, 1, judge.model), judged)
+
+    async def _compact(self, session: Session, act: Compact) -> None:
+        """Ask for the summary; where none comes, what is old is left out without one (``compaction_lost``)."""
+        state = session.state
+        chat = self.model.open(Head(COMPACTION_SYSTEM))
+        try:
+            answer = await chat.ask([UserText(act.prompt)], generation=0, max_output=act.max_output, tools=False)
+        except ModelError as error:
+            session.record(ev.SessionError(error_type=error.kind, message=str(error), hint="the compaction goes on without it"))
+            return
+        usage = self._usage("compaction", None, answer.usage, state.spend.reserved, 1)
+        if answer.text.strip():
+            session.record(usage, completed(state, act.up_to, summary=answer.text.strip()))
+        else:
+            session.record(usage)
 
     # -- waiting
 
