@@ -259,27 +259,17 @@ def load(
         UsageError: a file, key, variable or value cannot be used; says which and what to write instead.
     """
     user = _user_file(environ)
-    said, asked = _variables(environ, cwd), _checked(dict(flags or {}), FLAGS, cwd)
-    sources: list[tuple[str, dict[str, Any]]] = []
-    if user.exists():
-        sources.append((str(user), read_file(user)))
-    goal_says = read_file(goal, foreign=True) if goal else {}
-    start = asked.get("workspace") or said.get("workspace") or goal_says.get("workspace")
-    start = start or (sources[0][1].get("workspace") if sources else None) or str(cwd)
-    project = find_project(_folder(start))
-    if project is not None:
-        sources.append((str(project), read_project(project)))
-    if goal:
-        sources.append((str(goal), goal_says))
-    files = tuple(Path(where) for where, _ in sources)
+    mine = [(str(user), read_file(user))] if user.exists() else []
+    pursued = [(str(goal), read_file(goal, foreign=True))] if goal else []
+    typed = [*_variables(environ, cwd), (FLAGS, _checked(dict(flags or {}), FLAGS, cwd))]
+    start = next((said["workspace"] for _, said in reversed([*mine, *pursued, *typed]) if "workspace" in said), str(cwd))
+    found = find_project(_folder(start))
+    files = [*mine, *([(str(found), read_project(found))] if found else []), *pursued]
     merged: dict[str, Any] = {}
     origin: dict[str, str] = {}
-    for where, found in sources:
-        _merge(merged, found, origin, where)
-    variables = {key: name for name, key in VARIABLES.items()}
-    _merge(merged, said, origin, "", variables)
-    _merge(merged, asked, origin, FLAGS)
-    return _settings(merged, origin, files, cwd, environ)
+    for where, said in [*files, *typed]:
+        _merge(merged, said, origin, where)
+    return _settings(merged, origin, tuple(Path(where) for where, _ in files), cwd, environ)
 
 
 def read_file(path: Path, *, foreign: bool = False) -> dict[str, Any]:
@@ -351,9 +341,8 @@ def _folder(path: str) -> Path:
     return folder.resolve()
 
 
-def _variables(environ: Mapping[str, str], cwd: Path) -> dict[str, Any]:
-    """What the ENDSTOP_* variables say; an empty one says nothing."""
-    said: dict[str, Any] = {}
+def _variables(environ: Mapping[str, str], cwd: Path) -> Iterator[tuple[str, dict[str, Any]]]:
+    """What each ENDSTOP_* variable says; an empty one says nothing."""
     for name, raw in environ.items():
         if not name.startswith("ENDSTOP_") or name in _NOT_OURS or not raw.strip():
             continue
@@ -363,10 +352,7 @@ def _variables(environ: Mapping[str, str], cwd: Path) -> dict[str, Any]:
         value: Any = raw.strip()
         if key == "limits":
             value = {axis.strip(): cap for axis, _, cap in (part.partition("=") for part in raw.split(",") if part.strip())}
-        found = {table: {key: value}} if dot else {key: value}
-        for key, value in _checked(found, name, cwd, lax=True).items():
-            said[key] = said.get(key, {}) | value if isinstance(value, dict) else value
-    return said
+        yield name, _checked({table: {key: value}} if dot else {key: value}, name, cwd, lax=True)
 
 
 def _checked(found: dict[str, Any], where: str, folder: Path, *, lax: bool = False) -> dict[str, Any]:
@@ -419,12 +405,11 @@ def _refuse_redirects(said: dict[str, Any], where: str) -> None:
     if "home" in said:
         raise UsageError("a project may not say where state lives", where=f"{where}: home", hint=hint)
     for name, provider in said.get("providers", {}).items():
+        at = f"{where}: providers.{name}"
         if "api_key_env" in provider:
-            raise UsageError(
-                "a project may not choose the key that is sent", where=f"{where}: providers.{name}.api_key_env", hint=hint
-            )
+            raise UsageError("a project may not choose the key that is sent", where=f"{at}.api_key_env", hint=hint)
         if "base_url" in provider and not _loopback(provider["base_url"]):
-            raise UsageError("a project may not say where a key is sent", where=f"{where}: providers.{name}.base_url", hint=hint)
+            raise UsageError("a project may not say where a key is sent", where=f"{at}.base_url", hint=hint)
 
 
 def _loopback(url: str) -> bool:
@@ -470,11 +455,8 @@ def _complaint(text: str, where: str) -> UsageError:
     said = (text[: at.start()] if at else text).replace("`", "")
     wanted = re.match(r"Expected ([a-z]+)", said)
     hint = _HINTS.get(key) or _HINTS.get(wanted[1] if wanted else "", "see docs/settings.md")
-    said = (
-        "unknown value"
-        if key in CHOICES
-        else said.replace("Object missing required field", "lacks").replace("Expected", "expected")
-    )
+    said = said.replace("Object missing required field", "lacks").replace("Expected", "expected")
+    said = "unknown value" if key in CHOICES else said
     return UsageError(said, where=f"{where}: {place}" if place else where, hint=hint)
 
 
@@ -486,24 +468,16 @@ def _near(name: str, known: Any) -> str:
 # ----------------------------------------------------------------------------------------------------------------- merging
 
 
-def _merge(
-    into: dict[str, Any],
-    said: Mapping[str, Any],
-    origin: dict[str, str],
-    where: str,
-    names: Mapping[str, str] | None = None,
-    path: str = "",
-) -> None:
+def _merge(into: dict[str, Any], said: Mapping[str, Any], origin: dict[str, str], where: str, path: str = "") -> None:
     """Put one source on top of the others, key by key."""
     for key, value in said.items():
-        full = f"{path}{key}"
-        source = where or (names or {}).get(full) or (names or {}).get(path.rstrip("."), "")
+        full, source = f"{path}{key}", where
         if isinstance(value, dict):
-            _merge(into.setdefault(key, {}), value, origin, where, names, f"{full}.")
+            _merge(into.setdefault(key, {}), value, origin, where, f"{full}.")
             continue
         if full in ("permissions.allow", "permissions.deny"):
             value = list(dict.fromkeys([*into.get(key, ()), *value]))
-            source = f"{origin[full]}, {source}" if full in origin else source
+            source = f"{origin[full]}, {where}" if full in origin else where
         into[key], origin[full] = value, source
 
 
@@ -536,6 +510,7 @@ def _contract(merged: dict[str, Any]) -> Contract:
     protect = merged.get("protect", "refuse")
     words = [protect] if isinstance(protect, str) else protect
     actions = [word for word in words if word in get_args(Protect)]
+    inputs = [word for word in words if word not in actions]
     if "restore" in actions:
         raise UsageError("restore is not there yet", where="protect", hint="refuse returns a claim that changed verifier inputs")
     if len(actions) > 1:
@@ -544,9 +519,7 @@ def _contract(merged: dict[str, Any]) -> Contract:
         gates=gates,
         deliverables=merged.get("deliverables", []),
         protect=actions[0] if actions else "refuse",  # type: ignore[arg-type]
-        inputs=list(
-            dict.fromkeys([*(word for word in words if word not in actions), *(path for gate in gates for path in gate.paths)])
-        ),
+        inputs=list(dict.fromkeys([*inputs, *(path for gate in gates for path in gate.paths)])),
         rubric=merged.get("rubric"),
         judge=merged.get("judge", "auto"),
         confront=merged.get("confront", "once"),
