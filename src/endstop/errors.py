@@ -58,7 +58,7 @@ class UsageError(EndstopError):
 
 
 class ModelError(EndstopError):
-    """A provider failed. ``kind`` is the class, ``status`` the HTTP status, ``retry_after`` seconds if the provider named them."""
+    """A provider failed. ``kind`` is the class, ``status`` the HTTP status, ``retry_after`` the seconds it named."""
 
     def __init__(
         self,

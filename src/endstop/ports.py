@@ -101,7 +101,9 @@ class Workspace(Protocol):
 
     root: Path
 
-    async def look(self, purpose: LookPurpose, world: int, contract: Contract, baseline: WorkspaceObserved | None) -> WorkspaceObserved:
+    async def look(
+        self, purpose: LookPurpose, world: int, contract: Contract, baseline: WorkspaceObserved | None
+    ) -> WorkspaceObserved:
         """Take the fingerprint, the diff against the baseline, deliverables and protected inputs."""
         ...
 

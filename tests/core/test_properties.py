@@ -112,7 +112,7 @@ class World:
         self.caps = draw(limits, label="limits")
         self.sim = Sim(
             model, tools=tools(results), contract=contract, limits=self.caps, gates=gate, judge=judge,
-            reachable=draw(st.booleans(), label="reachable"),
+            reachable=draw(st.booleans(), label="reachable"), window=draw(st.sampled_from([None, 1200, 3000]), label="window"),
         )  # fmt: skip
         self.generation = 1
 
@@ -217,7 +217,7 @@ def miscount(sim: Sim) -> int:
     """By how much usage reports went over what was reserved for their calls."""
     over, reserved = 0, {}
     for entry in sim.entries:
-        if isinstance(entry.event, (ev.TurnStart, ev.GoalJudging)):
+        if isinstance(entry.event, (ev.TurnStart, ev.GoalJudging, ev.SessionCompactionStart)):
             reserved = entry.event.reserved
         elif isinstance(entry.event, ev.AssistantUsage):
             over += max(0, entry.event.input_tokens + entry.event.output_tokens - int(reserved["tokens"]))
@@ -229,7 +229,7 @@ def one_result_each(sim: Sim) -> None:
     asked = [r.tool_call_id for m in sim.of(ev.AssistantMessage) for r in m.tool_requests]
     results = [c.tool_call_id for c in sim.of(ev.ToolComplete)]
     assert sorted(asked) == sorted(results)
-    usages = [e for e in sim.of(ev.AssistantUsage) if e.initiator != "judge"]
+    usages = [e for e in sim.of(ev.AssistantUsage) if e.initiator not in ("judge", "compaction")]
     failed = {e.turn_id for e in sim.of(ev.TurnEnd) if e.outcome == "failed"}
     assert sorted(e.turn_id for e in usages) == [e.turn_id for e in sim.of(ev.TurnStart) if e.turn_id not in failed]
     assert len(sim.of(ev.GoalJudging)) == len([e for e in sim.of(ev.AssistantUsage) if e.initiator == "judge"])

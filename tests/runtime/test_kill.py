@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 CHUNKS = 4
-LAST = 26
+LAST = 32
 """A little more than the commits of an undisturbed run."""
 PLANS: list[list[list[Any]]] = [[[step, when]] for step in range(1, LAST + 1) for when in ("before", "after")]
 _DRAWN = random.Random(7)

@@ -70,8 +70,9 @@ class Perform:
     # -- commit points, decided here and nowhere else (docs/durability.md)
 
     def outside(self, act: AnyAct) -> bool:
-        """Whether the intent must be committed before the effect starts. Reads of the workspace, looks and gates can be
-        done again without anybody noticing; their events ride with the next commit."""
+        """Whether the intent must be committed before the effect starts. Reads of the workspace and looks can be
+        done again without anybody noticing; their events ride with the next commit. A gate can take long: what came before
+        it is kept first."""
         if isinstance(act, RunTools):
             return any(run.effect != "read" for run in act.calls)
         return isinstance(act, (CallModel, AskJudge, Compact, RunGates, Wait)) or _phase_ends(act)
