@@ -132,7 +132,12 @@ class Writer:
 
     async def transcript(self, session_id: str) -> Path:
         """The session's mirror, holding everything committed so far."""
-        await self.run(lambda _: self._mirror.flush(), commit="none")
+
+        def whole(_: Connection) -> None:
+            self._mirror.flush()
+            self._repair(sessions.c.id == session_id)  # another process may be behind with its lines
+
+        await self.run(whole, commit="none")
         return self._mirror.path(session_id)
 
     def close(self) -> None:
@@ -332,7 +337,7 @@ class Writer:
 
     # -- the mirrors' view of the journals
 
-    def _repair(self) -> None:
+    def _repair(self, *which: ColumnElement[bool]) -> None:
         def sizes(*condition: ColumnElement[bool]) -> list[tuple[str, int]]:
             with self._reader.connect() as connection:
                 return [
@@ -340,7 +345,7 @@ class Writer:
                 ]
 
         try:
-            self._mirror.repair(sizes(), lambda session_id: sizes(sessions.c.id == session_id)[0][1])
+            self._mirror.repair(sizes(*which), lambda session_id: sizes(sessions.c.id == session_id)[0][1])
         except sqlite.FOREIGN as error:
             self._warn(f"the mirrors cannot be checked: {sqlite.translate(error, self._path)}")
 
