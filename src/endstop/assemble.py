@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import secrets
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
@@ -199,23 +199,30 @@ class System:
         judge: ModelJudge | None,
         about: git.GitState | None,
     ) -> Running:
-        policy = goal.policy
-        state_dir = self.settings.home / "sessions" / session_id
-        hidden = [self.settings.home]
+        hidden, network = [self.settings.home], goal.policy.network
         environment = clean_environment(os.environ, _secrets(self.settings))
-        catalog = Catalog(
-            [
-                Shell(self.sandbox, hidden, policy.network, environment),
-                ReadFile(hidden),
-                WriteFile(hidden),
-                EditFile(hidden),
-                ListFiles(hidden),
-                Search(hidden),
-                Plan(),
-                *self.extra,
-            ],
-            KERNEL_SPECS,
+        catalog = Catalog([*_tools(Shell(self.sandbox, hidden, network, environment), hidden), *self.extra], KERNEL_SPECS)
+        kit = self._kit(catalog, goal.policy, root, model, judge)
+        session = await load(self.store, session_id, kit, clock=self.clock, redact=self.redact)
+        try:
+            await self.store.lock_workspace(root, session.lease)
+        except UsageError:
+            await self.store.release(session.lease)
+            raise
+        kit.lock = str(root)
+        _kill_leftovers(session.state)
+        perform = Perform(
+            model,
+            catalog,
+            Folder(root, self.settings.home / "sessions" / session_id),
+            Gates(self.sandbox, hidden, environment, network),
+            judge,
+            attempts=self.settings.retries + 1,
         )
+        return Running(session, perform, describe(root, about, model, judge, self.sandbox, goal), kit)
+
+    def _kit(self, catalog: Catalog, policy: ev.Policy, root: Path, model: Model, judge: ModelJudge | None) -> Kit:
+        """What the kernel is told about its surroundings."""
         permissions = Permissions(
             policy.mode,
             policy.allow,
@@ -224,7 +231,7 @@ class System:
             network=policy.network,
             place=lambda path: inside(root, path),
         )
-        kit = Kit(
+        return Kit(
             tools=catalog.specs,
             rules=self.settings.stall,
             permit=permissions.decide,
@@ -236,24 +243,11 @@ class System:
             window=model.window,
             head_bytes=measure_head(Head(SYSTEM, tuple(catalog.specs.values()))),
         )
-        session = await load(self.store, session_id, kit, clock=self.clock, redact=self.redact)
-        try:
-            await self.store.lock_workspace(root, session.lease)
-        except UsageError:
-            await self.store.release(session.lease)
-            raise
-        kit.lock = f"{root}"
-        _kill_leftovers(session.state)
-        perform = Perform(
-            model,
-            catalog,
-            Folder(root, state_dir),
-            Gates(self.sandbox, hidden, environment, policy.network),
-            judge,
-            attempts=self.settings.retries + 1,
-        )
-        described = describe(root, about, model, judge, self.sandbox, goal)
-        return Running(session, perform, described, kit)
+
+
+def _tools(shell: Shell, hidden: Sequence[Path]) -> list[Tool]:
+    """The built-in tools."""
+    return [shell, ReadFile(hidden), WriteFile(hidden), EditFile(hidden), ListFiles(hidden), Search(hidden), Plan()]
 
 
 class Running:
