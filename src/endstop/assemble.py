@@ -35,7 +35,7 @@ from endstop.models.openai import OpenAIModel
 from endstop.models.scripted import ScriptedModel
 from endstop.ports import Clock, Emit, Model, Tool, Watch
 from endstop.runtime.control import control
-from endstop.runtime.embedded import drive
+from endstop.runtime.embedded import Stay, drive
 from endstop.runtime.perform import Perform
 from endstop.runtime.session import Session, load, uuid7
 from endstop.settings import Settings
@@ -257,7 +257,7 @@ class Running:
         self.session, self.perform, self.description, self.kit = session, perform, description, kit
         self._sound = True
 
-    async def drive(self, *, stay: bool, reachable: bool = False, emit: Emit | None = None, watch: Watch | None = None) -> State:
+    async def drive(self, *, stay: Stay, reachable: bool = False, emit: Emit | None = None, watch: Watch | None = None) -> State:
         """Turn the wheel until the goal ends, pauses, or waits for somebody (``stay`` True: through that too).
 
         A full disk pauses it, if there is room for that much: nothing after the last committed event counts.

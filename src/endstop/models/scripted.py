@@ -192,7 +192,7 @@ def _times(entry: Turn) -> float:
 
 
 class ScriptedModel:
-    """Plays the script at ``path``. Costs nothing unless it is given a price.
+    """Plays a script, or the one at a path. Costs nothing unless it is given a price.
 
     Raises:
         UsageError: the script cannot be read.
@@ -201,14 +201,19 @@ class ScriptedModel:
     scripted = True
 
     def __init__(
-        self, path: str | Path, *, window: int | None = None, max_output: int | None = None, price: Price | None = None
+        self,
+        script: Script | str | Path,
+        *,
+        window: int | None = None,
+        max_output: int | None = None,
+        price: Price | None = None,
     ) -> None:
-        self.name = f"scripted:{path}"
+        self.name = "scripted:inline" if isinstance(script, Script) else f"scripted:{script}"
         self.window = window
         self.max_output = max_output
         self.price = price
         self.local = price is None
-        script = load(Path(path))
+        script = script if isinstance(script, Script) else load(Path(script))
         self.reels: dict[Part, Reel] = {
             "turn": Reel("turn", script.turn),
             "judge": Reel("judge", script.judge),

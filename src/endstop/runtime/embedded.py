@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 
 from endstop.core import effects
 from endstop.core.decide import decide
@@ -11,10 +12,12 @@ from endstop.core.goal import State
 from endstop.runtime.perform import Perform
 from endstop.runtime.session import Session
 
+Stay = bool | Callable[[], bool]
+"""Whether to stay through waits for a human or a pot; a function is asked each time it would matter."""
 PASSES_BY_ITSELF = frozenset({"time", "condition", "process", "child", "model", "verifier"})
 
 
-async def drive(session: Session, perform: Perform, *, stay: bool) -> State:
+async def drive(session: Session, perform: Perform, *, stay: Stay) -> State:
     """Turn the wheel until the goal ends, pauses, or waits for somebody.
 
     Args:
@@ -40,9 +43,9 @@ async def drive(session: Session, perform: Perform, *, stay: bool) -> State:
         holding.cancel()
 
 
-def _leaves(state: State, act: AnyAct, stay: bool) -> bool:
+def _leaves(state: State, act: AnyAct, stay: Stay) -> bool:
     """Whether this wait is one to come back for, not to stay through."""
-    if stay or not isinstance(act, effects.Wait):
+    if not isinstance(act, effects.Wait) or (stay() if callable(stay) else stay):
         return False
     if act.on == "model" and not state.answered:
         return True  # it was never reached: more likely an address or a network to repair than an outage to sit out
