@@ -49,10 +49,12 @@ class Sim:
         limits: dict[str, float] | None = None,
         gates: Callable[[ev.Gate, Sim], tuple[str, int]] | None = None,
         judge: Callable[[Sim], ev.GoalJudged] | None = None,
+        hooks: Callable[[effects.HookRun, Sim], dict[str, Any]] | None = None,
         files: dict[str, str] | None = None,
         **kit: Any,
     ) -> None:
         self.model, self.tools, self.gates, self.judge = model, tools or {}, gates, judge
+        self.hooks = hooks
         self.files: dict[str, str] = dict(files or {})
         self.summary: str | None = "what was done"
         self.now = 1_000_000.0
@@ -126,6 +128,11 @@ class Sim:
                             stale=False,
                         )
                     )
+            case effects.RunHooks():
+                for run in act.hooks:
+                    said = self.hooks(run, self) if self.hooks else {}
+                    end = {"success": True, **said}
+                    self.record(ev.HookEnd(hook_invocation_id=run.invocation_id, hook_type=run.hook.on, **end))
             case effects.AskJudge():
                 assert self.judge is not None
                 usage = ev.AssistantUsage(

@@ -11,7 +11,9 @@ from endstop.core import events as ev
 from endstop.core.decide import decide
 from tests.core.sim import Sim, call, says, spec
 
-GATED = ev.Contract(gates=[ev.Gate(gate_id="g", run="make test")], judge="auto")
+GATED = ev.Contract(
+    gates=[ev.Gate(gate_id="g", run="make test")], judge="auto", hooks=[ev.Hook(hook_id="h", on="stop", run="ok")]
+)
 
 
 def drive(sim: Sim) -> list[effects.AnyAct]:
@@ -51,6 +53,7 @@ INTENT: dict[type[effects.Act], type[ev.Event]] = {
     effects.CallModel: ev.TurnStart,
     effects.RunTools: ev.ToolStart,
     effects.RunGates: ev.GateStarted,
+    effects.RunHooks: ev.HookStart,
     effects.AskJudge: ev.GoalJudging,
     effects.Compact: ev.SessionCompactionStart,
 }

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, get_args
 
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -12,6 +12,7 @@ from endstop.core import events as ev
 from endstop.core.apply import replay
 from endstop.core.decide import decide
 from endstop.core.goal import ENDED
+from endstop.core.hooks import called
 from endstop.core.limits import AXES, CLOSING
 from endstop.core.messages import Answer, AssistantText, ToolText
 from tests.core.sim import Sim, call, says, spec
@@ -59,6 +60,16 @@ verdicts = st.sampled_from(
         ev.GoalJudged(result="unreachable", raw="!"),
     ]
 )
+hooks = st.builds(
+    lambda on, run, matcher: ev.Hook(hook_id=f"{on}-{run}-{matcher}", on=on, run=run, matcher=matcher),
+    st.sampled_from(get_args(ev.HookOn)),
+    st.sampled_from(["a", "b"]),
+    st.sampled_from(["", "pay", "look|run", "Bash"]),
+)
+hook_words = st.sampled_from(
+    [{}, {"text": "note"}, {"success": False, "error": "crashed"}]
+    + [{"decision": word, "text": word} for word in ("allow", "ask", "deny", "stop")]
+)
 moves = st.sampled_from(
     ["step"] * 30 + ["crash", "die", "message", "stop", "abort", "pause", "resume", "cancel", "answer", "late"]
 )
@@ -88,7 +99,8 @@ class World:
         judged = draw(st.lists(verdicts, min_size=1, max_size=3), label="judge")
         result = st.tuples(st.booleans(), st.sampled_from(["ok", "y" * 40, "took 3.2 s"]))
         results = draw(st.lists(result, min_size=1, max_size=4))
-        count = {"gate": 0, "judge": 0}
+        hooked = draw(st.lists(hook_words, min_size=1, max_size=6), label="hooks say")
+        count = {"gate": 0, "judge": 0, "hook": 0}
 
         def gate(g: ev.Gate, sim: Sim) -> tuple[str, int]:
             count["gate"] += 1
@@ -97,6 +109,10 @@ class World:
         def judge(sim: Sim) -> ev.GoalJudged:
             count["judge"] += 1
             return judged[count["judge"] % len(judged)]
+
+        def hook(run: effects.HookRun, sim: Sim) -> dict[str, Any]:
+            count["hook"] += 1
+            return hooked[count["hook"] % len(hooked)]
 
         def model(sim: Sim) -> Answer | str:
             if draw(st.booleans(), label="edits"):
@@ -108,10 +124,11 @@ class World:
             deliverables=["f"] if draw(st.booleans(), label="deliverable") else [],
             judge="auto" if draw(st.booleans(), label="judged") else "none",
             confront=draw(st.sampled_from(["once", "always", "never"])),
+            hooks=draw(st.lists(hooks, max_size=3, unique_by=lambda h: h.hook_id), label="hooks"),
         )
         self.caps = draw(limits, label="limits")
         self.sim = Sim(
-            model, tools=tools(results), contract=contract, limits=self.caps, gates=gate, judge=judge,
+            model, tools=tools(results), contract=contract, limits=self.caps, gates=gate, judge=judge, hooks=hook,
             reachable=draw(st.booleans(), label="reachable"), window=draw(st.sampled_from([None, 1200, 3000]), label="window"),
         )  # fmt: skip
         self.generation = 1
@@ -192,6 +209,7 @@ def test_every_goal_ends_within_its_limits_and_every_call_has_one_result(data: s
     assert replay(sim.entries, sim.kit) == sim.state
     assert replay(sim.entries[:middle], sim.kit).seq == middle
     honest(sim, ended)
+    hooks_are_heard(sim)
 
 
 def limits_hold(world: World) -> None:
@@ -261,6 +279,31 @@ def honest(sim: Sim, ended: ev.GoalEnded) -> None:
         judged = any(j.result == "verdict" and j.achieved for j in sim.of(ev.GoalJudged))
         was_red = any(gate.baseline == "fail" for gate in seen.gates.values())
         assert judged or was_red or contract.deliverables
+
+
+def hooks_are_heard(sim: Sim) -> None:
+    """Nothing starts that its hooks did not let through, and no goal is done against a hook's word or without it."""
+    wanted = {hook.hook_id: hook for hook in sim.state.goal.contract.hooks}
+    about: dict[str, tuple[str, str]] = {}
+    passed: dict[str, set[str]] = {}
+    for entry in sim.entries:
+        match entry.event:
+            case ev.HookStart(hook_invocation_id=id, input=input):
+                about[id] = (input["of"], input["hook"])
+            case ev.HookEnd(hook_invocation_id=id, success=success, decision=decision):
+                of, hook = about[id]
+                if decision not in ("deny", "stop") and (success or wanted[hook].on != "stop"):
+                    passed.setdefault(of, set()).add(hook)
+                elif wanted[hook].on == "pre_tool":
+                    passed.setdefault(of, set()).discard(hook)
+            case ev.ToolStart(tool_call_id=call_id, tool_name=name, effect=effect) if effect != "attached":
+                before = {id for id, hook in wanted.items() if hook.on == "pre_tool" and called(hook, name)}
+                assert before <= passed.get(call_id, set())
+            case ev.GoalClaimed():
+                claim = str(entry.seq)
+            case ev.GoalEnded(phase="done"):
+                at_stop = {id for id, hook in wanted.items() if hook.on == "stop"}
+                assert {id for id in at_stop if id in passed.get(claim, set())} == at_stop
 
 
 def test_closing_is_kept_back_on_every_axis() -> None:

@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from endstop.core import events as ev
-from endstop.core import on_goal, on_turn
+from endstop.core import hooks, on_goal, on_turn
 from endstop.core.codec import Entry, type_of
 from endstop.core.goal import ACTIVE, Kit, State, allowed
 from endstop.errors import TransitionError
 
-HANDLERS = on_turn.HANDLERS | on_goal.HANDLERS
+HANDLERS = on_turn.HANDLERS | on_goal.HANDLERS | hooks.HANDLERS
 
 
 def apply(state: State, entry: Entry) -> None:

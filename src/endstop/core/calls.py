@@ -1,7 +1,7 @@
 """Settling the calls of a turn: each gets exactly one result, whatever happens.
 
 One call, first stop writes the result: JSON parses, tool known, schema holds, stall rules, same call earlier in this batch,
-memory by effect class, limits, permission, start. Calls that only read start together; any other starts alone, so that a
+memory by effect class, limits, hooks, permission, start. Calls that only read start together; any other starts alone, so that a
 start without an end never stands for something that had not begun.
 """
 
@@ -11,11 +11,11 @@ from difflib import get_close_matches
 from typing import Any
 
 from endstop.core import events as ev
-from endstop.core import stall
+from endstop.core import hooks, stall
 from endstop.core.asking import CLAIMS, Asking, ask_permission, ask_question, attached, begin_wait
 from endstop.core.effects import AnyAct, Look, Record, Run, RunTools
 from endstop.core.events import Event
-from endstop.core.goal import Call, Memo, State, open_calls, waiting_humans
+from endstop.core.goal import Call, Memo, State, Verdict, open_calls, waiting_humans
 from endstop.core.limits import call_full, show
 from endstop.core.messages import ToolSpec
 from endstop.core.results import complete, key_of, prepare
@@ -65,13 +65,14 @@ class _Batch:
         self.events: list[Event] = []
         self.runs: list[Run] = []
         self.asks: list[Asking] = []
+        self.hooked: list[tuple[str, dict[str, Any], str]] = []  # calls whose hooks run first: tool, arguments, id
         self.look = False
 
     def run(self, calls: list[Call]) -> AnyAct:
         """Settle in order until something has to happen outside."""
         waits: list[Call] = []
         for call in calls:
-            if call.request.name == "ask_user" and (self.runs or self.asks):
+            if call.request.name == "ask_user" and (self.runs or self.asks or self.hooked):
                 break
             if self._one(call, waits):
                 break
@@ -79,6 +80,9 @@ class _Batch:
             return Look(purpose="stall")
         if self.runs:
             return RunTools(events=tuple(self.events), calls=tuple(self.runs))
+        before = hooks.run(self.state, [("pre_tool", call_id) for _, _, call_id in self.hooked], self.events)
+        if before is not None:
+            return before
         if self.events:
             return Record(events=tuple(self.events))
         if self.asks:
@@ -116,6 +120,7 @@ class _Batch:
             self.events.extend(known)
             return False
         begun = [(run.name, run.arguments) for run in self.runs] + [(asked.name, args) for _, asked, args, _ in self.asks]
+        begun += [(name, args) for name, args, _ in self.hooked]
         if (spec.name, arguments) in begun:
             return False  # waits for its twin, then shares its result
         return self._permitted(
@@ -172,7 +177,7 @@ class _Batch:
         return None
 
     def _permitted(self, call: Call, spec: ToolSpec, arguments: dict[str, Any], ident: str, key: str, call_id: str) -> bool:
-        """Limits and permission, then the start; True ends the pass."""
+        """Limits, hooks and permission, then the start; True ends the pass."""
         caps = self.state.goal.caps if self.state.goal else {}
         same = sum(run.name == spec.name for run in self.runs)
         full = call_full(self.state.spend, caps, spec.name, len(self.runs), same)
@@ -180,9 +185,28 @@ class _Batch:
             text = f"Over the limit {full.axis} ({show(full.axis, full.cap)}): not run."
             self.events.append(complete(call_id, text, code="over_limit"))
             return False
+        if hooks.pending(self.state, ("pre_tool", call_id)):
+            return self._before(spec, arguments, call_id)
+        said = hooks.verdict(self.state, call_id)
+        if said is not None and said.kind == "deny":
+            self.events.append(complete(call_id, self._denial(said.rule, said.why, "deny"), code="denied"))
+            return False
         if call.grant:
             return self._granted(call, spec, arguments, key)
-        verdict = self.state.kit.permit(spec, arguments)
+        verdict = hooks.weigh(self.state.kit.permit(spec, arguments), said)
+        return self._ruled(call, spec, arguments, key, ident, verdict)
+
+    def _before(self, spec: ToolSpec, arguments: dict[str, Any], call_id: str) -> bool:
+        """Its hooks run right before it: those of calls that start together at once, those of any other alone."""
+        parallel = spec.effect in PARALLEL
+        if self.runs or (self.hooked and not parallel):
+            return True
+        self.hooked.append((spec.name, arguments, call_id))
+        return not parallel
+
+    def _ruled(self, call: Call, spec: ToolSpec, arguments: dict[str, Any], key: str, ident: str, verdict: Verdict) -> bool:
+        """What a verdict means for a call; True ends the pass."""
+        call_id = call.request.tool_call_id
         if self.state.stall.denials.get(ident) and verdict.kind != "allow":
             self.events.append(complete(call_id, "Denied before in this goal; not asked again.", code="denied"))
             return False
@@ -207,7 +231,7 @@ class _Batch:
 
     def _start(self, call: Call, spec: ToolSpec, arguments: dict[str, Any], key: str) -> bool:
         parallel = spec.effect in PARALLEL
-        if self.runs and not parallel:
+        if (self.runs or self.hooked) and not parallel:
             return True
         turn = self.state.turn
         assert turn is not None
@@ -231,7 +255,7 @@ class _Batch:
         if not grant.kind:
             return False
         if grant.kind.startswith(APPROVED):
-            if self.runs:
+            if self.runs or self.hooked:
                 return True
             self.events.append(ev.GrantUsed(request_id=grant.id))
             self._start(call, spec, arguments, key)

@@ -1,13 +1,14 @@
 """Checking a claim: the cheapest and most certain evidence first, and a claim is never its own proof.
 
-Order, first that fails returns its missing items to the model: deliverables and protected inputs, gates, judge. Broken is
-not "no": a gate that cannot run or a judge that cannot be read is tried three times, then the goal waits for its verifier.
+Order, first that fails returns its missing items to the model: deliverables and protected inputs, hooks, gates, judge. Broken
+is not "no": a hook or gate that cannot run, or a judge that cannot be read, is tried three times, then the goal waits for it.
 """
 
 from __future__ import annotations
 
 from endstop.core import events as ev
 from endstop.core import evidence as known
+from endstop.core import hooks
 from endstop.core.effects import AnyAct, AskJudge, Look, Record, RunGates
 from endstop.core.events import Event
 from endstop.core.goal import Claim, Goal, State
@@ -49,7 +50,8 @@ def check(state: State, now: float) -> AnyAct:
         return Look(purpose="claim")
     seen, contract = state.evidence, goal.contract
     last = seen.returned
-    if last is not None and claim.by != "readiness" and (last.world, last.fingerprint) == (seen.world, seen.fingerprint):
+    same = last is not None and (last.world, last.fingerprint) == (seen.world, seen.fingerprint)
+    if last is not None and same and claim.by != "readiness" and last.why != "hook":  # a hook may want words, not work
         return _return(state, claim, last.why, last.missing, "Nothing changed since the last check.")
     missing = known.absent(seen, contract)
     if missing:
@@ -57,7 +59,12 @@ def check(state: State, now: float) -> AnyAct:
     missing = known.tampered(seen, contract)
     if missing:
         return _return(state, claim, "protected", missing, "Undo these changes, or ask for them with ask_user.")
-    return _gates(state, goal, claim, now) or _judge(state, goal, claim, now) or _done(state, goal, claim, now)
+    return (
+        _hooks(state, claim, now)
+        or _gates(state, goal, claim, now)
+        or _judge(state, goal, claim, now)
+        or _done(state, goal, claim, now)
+    )
 
 
 def verifications_full(state: State, goal: Goal) -> Full | None:
@@ -170,7 +177,16 @@ def _blocked(state: State, goal: Goal, claim: Claim) -> AnyAct:
     return Record(events=(ev.GoalClosing(target="blocked", reason=claim.summary or "blocked", detail=detail),))
 
 
-# --------------------------------------------------------------------------------------------------------- gates and judge
+# -------------------------------------------------------------------------------------------------- hooks, gates and judge
+
+
+def _hooks(state: State, claim: Claim, now: float) -> AnyAct | None:
+    broken = hooks.broken(state, BROKEN)
+    if broken is not None:
+        return _park(state, f"the stop hook cannot run: {broken.run}: {state.hooks.fault}", now)
+    occasion = ("stop", str(claim.seq))
+    missing = hooks.objections(state, occasion)
+    return hooks.run(state, [occasion]) or (_return(state, claim, "hook", missing) if missing else None)
 
 
 def _gates(state: State, goal: Goal, claim: Claim, now: float) -> AnyAct | None:

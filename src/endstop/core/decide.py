@@ -9,6 +9,7 @@ from collections.abc import Callable
 
 from endstop.core import events as ev
 from endstop.core import evidence as known
+from endstop.core import hooks
 from endstop.core.calls import settle
 from endstop.core.claims import axis_unit, capped, check, next_turn, nudge, rounds_full, run_gates, verifications_full
 from endstop.core.compaction import compact, compaction_lost
@@ -48,14 +49,14 @@ def decide(state: State, now: float) -> AnyAct:
 def _idle(s: State, now: float) -> AnyAct | None:
     """1. No live goal."""
     if s.goal is None or s.phase in ENDED:
-        return Idle(why=s.phase)
+        return hooks.due(s, now) or Idle(why=s.phase)
     return None
 
 
 def _stop(s: State, now: float) -> AnyAct | None:
     """2. A stop is due, or the goal is paused."""
-    if s.stop == "pause" and s.phase != "paused":
-        return Record(events=(ev.GoalPaused(reason="user", by="message"),))
+    if s.stop in ("pause", "hook") and s.phase != "paused":
+        return Record(events=(ev.GoalPaused(reason="user", by="message" if s.stop == "pause" else "hook"),))
     if s.stop == "abort" and s.phase != "paused":
         events: list[Event] = [
             complete(c.request.tool_call_id, "Interrupted.", executed=c.state == "started", code="interrupted")
@@ -312,6 +313,7 @@ RULES: tuple[Callable[[State, float], AnyAct | None], ...] = (
     recover,
     _closing,
     _time,
+    hooks.due,
     _start,
     waiting,
     _checking,

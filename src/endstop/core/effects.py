@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from endstop.core.events import Event, Gate, GatePurpose, LookPurpose, Purpose
+from endstop.core.events import Event, Gate, GatePurpose, Hook, LookPurpose, Purpose
 from endstop.core.messages import Effect as EffectClass
 
 
@@ -60,6 +60,20 @@ class RunGates(Act, frozen=True, kw_only=True):
     purpose: GatePurpose
 
 
+class HookRun(msgspec.Struct, frozen=True, kw_only=True):
+    """One hook to run. ``data`` is what its occasion tells it; who runs it adds what it knows of the session."""
+
+    hook: Hook
+    invocation_id: str
+    data: dict[str, Any]
+
+
+class RunHooks(Act, frozen=True, kw_only=True):
+    """Run these hooks side by side."""
+
+    hooks: tuple[HookRun, ...]
+
+
 class AskJudge(Act, frozen=True, kw_only=True):
     """Ask the judge with evidence of at most ``budget`` bytes and an answer of at most ``max_output`` tokens."""
 
@@ -90,4 +104,4 @@ class Wait(Act, frozen=True, kw_only=True):
     condition: str | None = None
 
 
-AnyAct = Idle | Record | CallModel | RunTools | RunGates | AskJudge | Compact | Look | Wait
+AnyAct = Idle | Record | CallModel | RunTools | RunGates | RunHooks | AskJudge | Compact | Look | Wait

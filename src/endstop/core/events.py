@@ -449,7 +449,8 @@ class HookStart(Event, frozen=True, kw_only=True):
 
 @event("hook.end", "F")
 class HookEnd(Event, frozen=True, kw_only=True):
-    """A user's hook ended."""
+    """A user's hook ended. ``success`` False: it crashed or could not be understood, and ``error`` says how. ``decision`` is
+    what it wants, ``text`` its words to the model."""
 
     hook_invocation_id: str
     hook_type: str
@@ -457,6 +458,8 @@ class HookEnd(Event, frozen=True, kw_only=True):
     exit_code: int | None = None
     output: str | None = None
     error: str | None = None
+    decision: Literal["allow", "ask", "deny", "stop"] | None = None
+    text: str | None = None
 
 
 # -------------------------------------------------------------------------------------------------- questions, processes
@@ -619,6 +622,22 @@ class Gate(Part, frozen=True, kw_only=True):
     paths: list[str] = msgspec.field(default_factory=list)
 
 
+HookOn = Literal["stop", "pre_tool", "post_tool", "user_prompt", "session_start", "session_end"]
+
+
+class Hook(Part, frozen=True, kw_only=True):
+    """A command of the user's that runs on an occasion and may object. ``matcher`` is a regular expression for the tool's
+    whole name, empty for every tool; ``timeout`` in seconds; ``own``: it stands in the user's own settings, so it runs with
+    all his rights, not in the sandbox."""
+
+    hook_id: str
+    on: HookOn
+    run: str
+    matcher: str = ""
+    timeout: float = 60.0
+    own: bool = False
+
+
 class Contract(Part, frozen=True, kw_only=True):
     """What "done" means for a goal."""
 
@@ -631,6 +650,7 @@ class Contract(Part, frozen=True, kw_only=True):
     review: Literal["none", "human"] = "none"
     confront: Literal["once", "always", "never"] = "once"
     baseline: bool = True
+    hooks: list[Hook] = msgspec.field(default_factory=list)
 
     @property
     def empty(self) -> bool:

@@ -170,6 +170,21 @@ class Claim(msgspec.Struct):
     runs: dict[str, int] = msgspec.field(default_factory=dict)  # gate -> times run for this claim
 
 
+Occasion = tuple[str, str]
+"""When hooks run and what for: (on, id of a call, sequence number of a claim or message, or a word)."""
+
+
+class Hooks(msgspec.Struct):
+    """Where the user's hooks stand."""
+
+    due: dict[Occasion, ev.UserMessage | None] = msgspec.field(default_factory=dict)  # have to run; the message it is about
+    running: dict[str, tuple[str, Occasion]] = msgspec.field(default_factory=dict)  # invocation -> hook and occasion
+    said: dict[Occasion, dict[str, ev.HookEnd]] = msgspec.field(default_factory=dict)
+    broken: dict[str, int] = msgspec.field(default_factory=dict)  # stop hooks that crashed, times in a row
+    fault: str = ""  # how the last of them crashed
+    refused: str = ""  # why a hook does not let the objective through
+
+
 class Closing(msgspec.Struct):
     """Where a closing goal is going."""
 
@@ -258,7 +273,8 @@ class State(msgspec.Struct):
     questions: dict[str, Question] = msgspec.field(default_factory=dict)
     grants: dict[str, Grant] = msgspec.field(default_factory=dict)
     processes: dict[str, Process] = msgspec.field(default_factory=dict)
-    stop: str = ""  # abort or pause, until decide has dealt with it
+    hooks: Hooks = msgspec.field(default_factory=Hooks)
+    stop: str = ""  # abort, pause or hook (pause, wanted by a hook), until decide has dealt with it
     recover: bool = False  # a crash left starts without an end
     look_due: bool = False  # after a resume
     crashes: int = 0  # in a row, without a finished turn
