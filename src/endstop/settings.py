@@ -98,6 +98,8 @@ class StallTable(Table, kw_only=True):
     malformed: RuleTable | UnsetType = UNSET
     no_action: RuleTable | UnsetType = UNSET
     no_progress: RuleTable | UnsetType = UNSET
+    oscillation: RuleTable | UnsetType = UNSET
+    degenerate_text: RuleTable | UnsetType = UNSET
 
 
 class PriceTable(Table, kw_only=True):
@@ -284,7 +286,7 @@ def read_file(path: Path, *, foreign: bool = False) -> dict[str, Any]:
     where = str(path)
     try:
         if not path.is_file() or path.stat().st_size > LARGEST:
-            hint = "settings and goals are files of at most 1 MiB; an objective is text that does not end in .toml"
+            hint = "settings and goals are files of at most 1 MiB; an objective is more than one word"
             raise UsageError("there is no such file", where=where, hint=hint)
         found = tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:

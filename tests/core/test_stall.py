@@ -8,6 +8,7 @@ import pytest
 
 from endstop.core import effects, stall
 from endstop.core import events as ev
+from endstop.core.drift import stands
 from endstop.core.identity import canonical, digests, identity, mask
 from endstop.core.messages import ToolSpec
 from endstop.core.stall import NEVER, Rule, Rules, Seen, Stall
@@ -338,13 +339,13 @@ def test_no_progress_notices_at_2_and_halts_at_4() -> None:
     """Same missing, gates and fingerprint at each return; another standing starts again."""
     state = Stall()
     for n in range(1, 4):
-        stall.stands(state, RULES, n, "same", f"c{n}")
+        stands(state, RULES, n, "same", "f", False, f"c{n}")
     assert [n.count for n in state.due] == [2, 3]
     assert state.halt is None
-    stall.stands(state, RULES, 4, "other", "c4")
+    stands(state, RULES, 4, "other", "f", False, "c4")
     assert state.no_progress.count == 1
     for n in range(5, 8):
-        stall.stands(state, RULES, n, "other", None)
+        stands(state, RULES, n, "other", "f", False, None)
     assert state.halt is not None
     assert (state.halt.rule, state.halt.count) == ("no progress", 4)
     assert len(state.due) == 2  # without a call there is no result to add a notice to
@@ -406,7 +407,7 @@ def test_rules_that_are_off_do_nothing() -> None:
         calls.stall.batch = set()
         stall.count_wrong(calls.stall, off, seen, True)
         stall.count_denied(calls.stall, off, seen)
-        stall.stands(calls.stall, off, n, "same", "c")
+        stands(calls.stall, off, n, "same", "f", False, "c")
     assert (calls.stall.due, calls.stall.halt) == ([], None)
 
 

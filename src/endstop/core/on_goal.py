@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from endstop.core import events as ev
-from endstop.core import evidence, stall
+from endstop.core import evidence, hooks
 from endstop.core.codec import Entry
 from endstop.core.context import Window, opening
+from endstop.core.drift import stands
 from endstop.core.evidence import Evidence, GateState
-from endstop.core.goal import Claim, Closing, Goal, Handlers, Parked, State, open_round
+from endstop.core.goal import Claim, Closing, Goal, Handlers, Hooks, Parked, State, open_round
 from endstop.core.limits import Spend
 from endstop.core.messages import UserText
 from endstop.core.stall import Stall
@@ -71,12 +72,15 @@ def _goal_queued(state: State, entry: Entry, event: ev.GoalQueued) -> None:
     state.stop, state.failures, state.answered, state.round_open = "", 0, False, False
     state.compacting, state.compaction_misses = None, 0
     state.recover, state.look_due, state.crashes = False, False, 0
+    state.hooks = Hooks()
+    hooks.arises(state, ("user_prompt", ""))
 
 
 @HANDLERS.on(ev.GoalStarted)
 def _goal_started(state: State, entry: Entry, event: ev.GoalStarted) -> None:
     if state.goal is not None:
         state.goal.started = True
+    hooks.arises(state, ("session_start", "startup"))
     open_round(state)
 
 
@@ -121,7 +125,9 @@ def _goal_returned(state: State, entry: Entry, event: ev.GoalReturned) -> None:
 def _stands(state: State, entry: Entry, missing: list[str], call_id: str | None) -> None:
     if call_id is None and state.round_open:
         return  # readiness missed inside a round: nobody claimed anything
-    stall.stands(state.stall, state.kit.rules, entry.seq, evidence.standing(state.evidence, missing), call_id)
+    seen = state.evidence
+    red = any(gate.outcome == "fail" for gate in seen.gates.values())
+    stands(state.stall, state.kit.rules, entry.seq, evidence.standing(seen, missing), seen.fingerprint, red, call_id)
 
 
 @HANDLERS.on(ev.GoalJudging)
@@ -191,6 +197,7 @@ def _unpark(state: State, goal: Goal, cause: str) -> None:
             call.result = cause
     if parked.on == "verifier":
         evidence.last_try(state.evidence, BROKEN)
+        hooks.last_try(state, BROKEN)
 
 
 def _reopen(state: State, goal: Goal) -> None:
@@ -231,6 +238,7 @@ def _goal_ended(state: State, entry: Entry, event: ev.GoalEnded) -> None:
         state.spend.verifications += 1
     state.goal.ended, state.goal.claim, state.goal.parked = event, None, None
     state.round_open = False
+    hooks.arises(state, ("session_end", event.phase))
 
 
 # ---------------------------------------------------------------------------------------------------- stalls and limits

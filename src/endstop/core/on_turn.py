@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 
 from endstop.core import events as ev
-from endstop.core import stall
+from endstop.core import hooks, stall
 from endstop.core.codec import Entry
+from endstop.core.drift import cut
 from endstop.core.goal import Call, Grant, Handlers, Memo, Process, Question, State, Turn, open_round
 from endstop.core.identity import identity
 from endstop.core.messages import AssistantText, ToolText, UserText
@@ -37,6 +38,8 @@ def _session_start(state: State, entry: Entry, event: ev.SessionStart) -> None:
 def _session_resume(state: State, entry: Entry, event: ev.SessionResume) -> None:
     state.generation = event.generation
     state.look_due = state.evidence.baseline is not None
+    if state.goal is not None and state.goal.started and ("session_start", "startup") not in state.hooks.due:
+        hooks.arises(state, ("session_start", "resume"))
     if not event.crashed and not event.open:
         return
     state.recover = True
@@ -73,6 +76,8 @@ def _user_message(state: State, entry: Entry, event: ev.UserMessage) -> None:
             asked[0].answer = event.content
             return
     state.inbox.append(event)
+    if event.source == "user":
+        hooks.arises(state, ("user_prompt", str(entry.seq)), event)
     if not state.round_open and event.source in ("system", "process"):
         open_round(state)  # that was decided; whether a round fits for any other message is decided later
 
@@ -87,6 +92,7 @@ def _turn_start(state: State, entry: Entry, event: ev.TurnStart) -> None:
     state.spend.turn_calls = 0
     state.spend.reserved = event.reserved
     state.stall.batch = set()
+    hooks.forget(state)
     if event.purpose == "close":
         if state.goal is not None:
             state.goal.closed = True
@@ -116,7 +122,8 @@ def _assistant_message(state: State, entry: Entry, event: ev.AssistantMessage) -
     turn.calls = {request.tool_call_id: Call(request) for request in event.tool_requests}
     state.round_calls = state.round_calls or bool(turn.calls)
     if event.content or event.tool_requests:
-        state.window.add(AssistantText(event.content, tuple(event.tool_requests), event.reasoning_opaque), entry.seq)
+        text = cut(state.stall, state.kit.rules, entry.seq, event.content)
+        state.window.add(AssistantText(text, tuple(event.tool_requests), event.reasoning_opaque), entry.seq)
         state.window.sealed = len(state.window.messages)
 
 
@@ -223,6 +230,8 @@ def _tool_complete(state: State, entry: Entry, event: ev.ToolComplete) -> None:
     call.outcome = Memo(entry.seq, event.success, event.result.content, event.hash, event.norm_hash, event.error, event.exit_code)
     if event.executed and not event.cached and call.effect in ("write", "idempotent"):
         state.memo[call.key] = call.outcome
+    if ran and event.executed and call.effect != "attached" and call.code not in ("effect_unknown", *stall.NEVER_COUNTED):
+        hooks.arises(state, ("post_tool", event.tool_call_id))
     _count(state, entry, event, call)
 
 

@@ -20,6 +20,7 @@ from typing import Any
 import msgspec
 
 from endstop.core.messages import ToolSpec
+from endstop.core.wording import NOTICED, REFUSED
 
 NEVER = 10**9
 
@@ -46,9 +47,13 @@ class Rules(msgspec.Struct, frozen=True):
     malformed: Rule = Rule(1, NEVER, 12)
     no_action: Rule = Rule(1, NEVER, 2)
     no_progress: Rule = Rule(2, NEVER, 4)
+    oscillation: Rule = Rule(2, NEVER, 4)
+    degenerate_text: Rule = Rule(1, NEVER, 2)
     refusals: int = 2
 
 
+MANY = 25
+"""Times one call may give one result in a goal, whatever resets lay between, before it is noticed once more."""
 SHORT_ANSWER = 24
 """Characters below which equal answers say nothing ("ok", "[]")."""
 TABLE = 512
@@ -109,6 +114,10 @@ class Stall(msgspec.Struct):
     refusals: Tally = msgspec.field(default_factory=Tally)
     standing: str = ""  # missing, gates and fingerprint at the last confrontation or return
     no_progress: Tally = msgspec.field(default_factory=Tally)
+    visited: list[str] = msgspec.field(default_factory=list)  # fingerprints of failed checks, one after the other
+    oscillation: Tally = msgspec.field(default_factory=Tally)
+    degenerate: Tally = msgspec.field(default_factory=Tally)
+    totals: dict[str, int] = msgspec.field(default_factory=dict)  # call and result -> times in the goal
     silent: int = 0  # rounds in a row without a call
     calls: int = 0
     polls: int = 0  # times a poller was parked since the last reset
@@ -122,7 +131,14 @@ class Stall(msgspec.Struct):
 
     def progress(self) -> None:
         """Reset (b): counters start again; the recovery turn stays taken."""
-        fresh = Stall(calls=self.calls, fingerprints=self.fingerprints, recovered=self.recovered, batch=self.batch)
+        fresh = Stall(
+            calls=self.calls,
+            fingerprints=self.fingerprints,
+            recovered=self.recovered,
+            batch=self.batch,
+            visited=self.visited,
+            totals=self.totals,
+        )
         for name in self.__struct_fields__:
             setattr(self, name, getattr(fresh, name))
 
@@ -175,29 +191,7 @@ def _now(table: dict[str, dict[str, Tally]], at: dict[str, str], tool: str) -> T
 
 def _refused(rule: str, tally: Tally, ident: str, call_id: str, period: int | None = None) -> Notice:
     count = tally.count + 1
-    return Notice(rule, count, ident, tally.seqs[-8:], _REFUSED[rule].format(n=count), period, call_id)
-
-
-_REFUSED = {
-    "repeat": "Refused: this is call {n} with the same arguments, and the result did not change. It was not run. Use what you "
-    "know, do something different, or report what blocks you.",
-    "failing": "Refused: this is call {n} with the same arguments, and it keeps failing. It was not run. Find out why it fails, "
-    "change something first, or report what blocks you.",
-    "same failure": "Refused: {n} different calls of this tool came to the same failure. It was not run. Another variant will "
-    "not help; find the cause or report what blocks you.",
-    "same answer": "Refused: {n} different calls of this tool brought the same answer. It was not run. Take the answer as it is.",
-}
-_NOTICED = {
-    "repeat": "[endstop] Same call, same result, {n} times{period}. At {refuse} it will be refused.",
-    "failing": "[endstop] This call failed {n} times. Change something before you try it again; at {refuse} it will be refused.",
-    "same failure": "[endstop] {n} different calls of this tool came to the same failure. Look for the cause.",
-    "same answer": "[endstop] {n} different calls of this tool brought the same answer. It will not change by asking again.",
-    "poller": "[endstop] Nothing changed in {n} polls. Use wait instead of asking again.",
-    "denied": "[endstop] This was not allowed. It will not be asked again in this goal; find another way or report_blocked.",
-    "unknown tool": "[endstop] That tool does not exist (call {n} in a row). Use one of the tools you were given.",
-    "malformed": "[endstop] The arguments were not valid (call {n} in a row). Send one JSON object that fits the schema.",
-    "no progress": "[endstop] {n} checks in a row with the same result: nothing changed in between. Do the missing part first.",
-}
+    return Notice(rule, count, ident, tally.seqs[-8:], REFUSED[rule].format(n=count), period, call_id)
 
 
 def near(stall: Stall, rules: Rules, spec: ToolSpec, ident: str) -> bool:
@@ -249,10 +243,14 @@ def count(stall: Stall, rules: Rules, seen: Seen) -> None:
         _notice_poller(stall, rules, known, seen)
         return
     failed = not seen.success and not seen.waiting
+    total = f"{seen.ident} {seen.norm}"
+    stall.totals[total] = keep(stall.totals, total, int) + 1
     if failed and known.failing.count >= rules.failing.notice:
         _notice(stall, rules.failing, "failing", known.failing, seen.ident, seen)
     elif known.repeat.count >= rules.repeat.notice:
         _notice(stall, rules.repeat, "repeat", known.repeat, seen.ident, seen, known.period)
+    elif stall.totals[total] == MANY:
+        _notice(stall, rules.repeat, "many", Tally(MANY, [seen.seq]), seen.ident, seen)
     if failed:
         _count_failure(stall, rules, seen)
         return
@@ -313,7 +311,7 @@ def _notice(stall: Stall, rule: Rule, name: str, tally: Tally, ident: str, seen:
         return  # one a rule and batch, one a result: the first is the narrowest
     stall.batch.add(f"notice {name}")
     every = f", every {period} calls" if period and period > 1 else ""
-    text = _NOTICED[name].format(n=tally.count, refuse=rule.refuse, period=every)
+    text = NOTICED[name].format(n=tally.count, refuse=rule.refuse, period=every)
     stall.due.append(Notice(name, tally.count, ident, tally.seqs[-8:], text, period, seen.call_id))
 
 
@@ -341,7 +339,7 @@ def count_refused(stall: Stall, rules: Rules, seen: Seen, rule: str) -> None:
             stall.refusals.add(seen.seq)
         if stall.refusals.count >= rules.refusals:
             tally = known.repeat if known is not None and rule == "repeat" else stall.refusals
-            _halt(stall, rule, tally, seen.ident)
+            halt(stall, rule, tally, seen.ident)
         return
     table, at = (stall.failures, stall.failing_as) if rule == "same failure" else (stall.answers, stall.answering)
     same = _now(table, at, seen.tool)
@@ -349,7 +347,7 @@ def count_refused(stall: Stall, rules: Rules, seen: Seen, rule: str) -> None:
         return
     same.add(seen.seq)
     if same.count >= (rules.same_failure.halt if rule == "same failure" else rules.same_answer.halt):
-        _halt(stall, rule, same, seen.tool)
+        halt(stall, rule, same, seen.tool)
 
 
 def count_wrong(stall: Stall, rules: Rules, seen: Seen, unknown: bool) -> None:
@@ -364,7 +362,7 @@ def count_wrong(stall: Stall, rules: Rules, seen: Seen, unknown: bool) -> None:
     if tally.count >= rule.notice:
         _notice(stall, rule, name, tally, seen.tool, seen)
     if tally.count >= rule.halt:
-        _halt(stall, name, tally, seen.tool)
+        halt(stall, name, tally, seen.tool)
 
 
 def count_denied(stall: Stall, rules: Rules, seen: Seen) -> None:
@@ -379,7 +377,7 @@ def count_denied(stall: Stall, rules: Rules, seen: Seen) -> None:
     if rules.on and first:
         _notice(stall, rules.denied, "denied", stall.denied, seen.ident, seen)
     if rules.on and stall.denied.count >= rules.denied.halt:
-        _halt(stall, "denied", stall.denied, seen.ident)
+        halt(stall, "denied", stall.denied, seen.ident)
 
 
 def ran(stall: Stall) -> None:
@@ -387,19 +385,7 @@ def ran(stall: Stall) -> None:
     stall.unknown, stall.malformed = Tally(), Tally()
 
 
-def stands(stall: Stall, rules: Rules, seq: int, standing: str, call_id: str | None) -> None:
-    """A claim was confronted or returned in this standing (missing, gates, fingerprint)."""
-    if standing != stall.standing:
-        stall.standing, stall.no_progress = standing, Tally()
-    tally = stall.no_progress
-    tally.add(seq)
-    if rules.on and tally.count >= rules.no_progress.notice and call_id:
-        text = _NOTICED["no progress"].format(n=tally.count)
-        stall.due.append(Notice("no progress", tally.count, "claim", tally.seqs[-8:], text, None, call_id))
-    if rules.on and tally.count >= rules.no_progress.halt:
-        _halt(stall, "no progress", tally, "claim")
-
-
-def _halt(stall: Stall, rule: str, tally: Tally, ident: str) -> None:
+def halt(stall: Stall, rule: str, tally: Tally, ident: str) -> None:
+    """A rule wants the goal to stop; the first one stands."""
     if stall.halt is None:
         stall.halt = Notice(rule, tally.count, ident, tally.seqs[-8:], f"{rule}: {tally.count} times ({ident.split(':')[0]})")
