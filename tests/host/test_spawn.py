@@ -324,3 +324,21 @@ def test_the_table_of_ps_is_read() -> None:
     found = list(spawn._from_ps(table))
     assert [(p.pid, p.parent, p.group) for p in found] == [(401, 400, 401), (403, 1, 403)]
     assert {"aa", "bb"} <= found[0].marks
+
+
+def test_standard_input_is_given_whole_and_nobody_has_to_read_it(tmp_path: Path) -> None:
+    """A megabyte comes through byte by byte; a command that reads none of it ends as well."""
+    content = b"x" * 1_000_000
+    assert shell("wc -c", tmp_path, stdin=content).output.strip() == "1000000"
+    assert shell("true", tmp_path, stdin=content).exit_code == 0
+
+
+def test_errors_can_be_kept_apart_and_are_bounded(tmp_path: Path) -> None:
+    """What goes to stderr is not in the output then, and is shortened on its own."""
+    script = "echo out; echo err >&2; head -c 100000 /dev/zero | tr '\\0' e >&2"
+    ended = shell(script, tmp_path, apart=True, bound=1000)
+    assert ended.output == "out\n"
+    assert ended.errors.startswith("err\neee")
+    assert "bytes left out" in ended.errors
+    assert len(ended.errors) < 1100
+    assert shell("echo e >&2", tmp_path).errors == ""

@@ -1,8 +1,9 @@
 """Run a command so that nothing of it survives: its end is the end of every process it began.
 
-A command runs in a session and process group of its own, without standard input, and with ``ENDSTOP_CALL`` in its
-environment. What it leaves behind is found by that mark, by group, by session and by descent, and is killed. Out of reach
-outside a sandbox: a process that cleared its environment, left the session and lost its parent before the command ended.
+A command runs in a session and process group of its own, with no standard input that could wait for somebody, and with
+``ENDSTOP_CALL`` in its environment. What it leaves behind is found by that mark, by group, by session and by descent, and is
+killed. Out of reach outside a sandbox: a process that cleared its environment, left the session and lost its parent before
+the command ended.
 """
 
 from __future__ import annotations
@@ -17,10 +18,10 @@ import tempfile
 import time
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import closing, suppress
+from contextlib import ExitStack, closing, suppress
 from hashlib import sha256
 from pathlib import Path
-from typing import NamedTuple
+from typing import IO, NamedTuple
 
 import msgspec
 
@@ -43,7 +44,7 @@ class Ended(msgspec.Struct, kw_only=True, frozen=True):
 
     ``exit_code`` is None if a ``signal`` ended it. ``output`` is stdout and stderr in the order they came, at most ``bound``
     bytes: beginning and end, with a line between them that says how much was left out. ``full`` is all output as bytes, only
-    where ``output`` was shortened.
+    where ``output`` was shortened. ``errors`` is stderr alone, where it was asked for apart: then it is not in ``output``.
     """
 
     exit_code: int | None
@@ -52,6 +53,7 @@ class Ended(msgspec.Struct, kw_only=True, frozen=True):
     output: str
     full: bytes | None
     duration_ms: int
+    errors: str = ""
 
 
 async def run(
@@ -64,6 +66,8 @@ async def run(
     on_output: Callable[[str], None] | None = None,
     keep: int = KEEP,
     mark: str | None = None,
+    stdin: bytes | None = None,
+    apart: bool = False,
 ) -> Ended:
     """Run a command to its end, its timeout (seconds) or the cancelling of this task; then none of its processes is left.
 
@@ -73,6 +77,8 @@ async def run(
         on_output: gets text as it arrives; must return at once.
         keep: bytes of ``Ended.full``.
         mark: names the call for ``kill_marked`` after a crash; must be unique on this machine (session and call).
+        stdin: what the command reads as its standard input; None is an empty one.
+        apart: keep stderr, at most ``bound`` bytes of it, as ``Ended.errors``.
 
     Raises:
         ToolError: "failed", the command could not be started.
@@ -81,11 +87,11 @@ async def run(
     inherited = os.environ.get(MARK)
     marked = {**env, MARK: f"{inherited},{word}" if inherited else word}
     call = _Call(word)
-    with closing(_Output(bound, keep, on_output)) as output:
+    with closing(_Output(bound, keep, on_output)) as output, closing(_Output(bound, 0, None)) as errors:
         began = time.monotonic()
         process = None
         try:
-            process = await _start(argv, cwd, marked, output)
+            process = await _start(argv, cwd, marked, output, errors if apart else None, stdin)
             call = _Call(word, process.pid, _born(process.pid))
             timed_out = not await _ends(process, timeout)
             duration = time.monotonic() - began
@@ -93,6 +99,8 @@ async def run(
                 await _ask_to_stop(call)
             else:
                 await output.ended(_LINGER)
+                if apart:
+                    await errors.ended(_LINGER)
         except asyncio.CancelledError:
             await _ask_to_stop(call)
             raise
@@ -102,6 +110,7 @@ async def run(
             if process:
                 await _ends(process, _GRACE)
         output.drain()
+        errors.drain()
         code = process.returncode
         return Ended(
             exit_code=code if code is not None and code >= 0 else None,
@@ -110,6 +119,7 @@ async def run(
             output=output.text(),
             full=output.full(),
             duration_ms=round(duration * 1000),
+            errors=errors.text(),
         )
 
 
@@ -126,26 +136,36 @@ def _word(mark: str) -> str:
 # ------------------------------------------------------------------------------------------------------------------ start
 
 
-async def _start(argv: Sequence[str], cwd: Path, env: Mapping[str, str], output: _Output) -> asyncio.subprocess.Process:
-    """Start with our own pipe, so that the end of the command and the end of its output can be told apart."""
+async def _start(
+    argv: Sequence[str], cwd: Path, env: Mapping[str, str], output: _Output, errors: _Output | None, stdin: bytes | None
+) -> asyncio.subprocess.Process:
+    """Start with our own pipes, so that the end of the command and the end of its output can be told apart."""
     if not os.path.isdir(cwd) or not os.access(cwd, os.X_OK):
         raise ToolError("failed", f"cannot run in {cwd}: it is no folder that may be entered")
     try:
-        writer = output.open()
-        try:
+        with ExitStack() as ours:
+            writers = [each.open() for each in (output, errors) if each]
+            for writer in writers:
+                ours.callback(os.close, writer)
             return await asyncio.create_subprocess_exec(
                 *argv,
                 cwd=cwd,
                 env=env,
-                stdin=subprocess.DEVNULL,
-                stdout=writer,
-                stderr=subprocess.STDOUT,
+                stdin=subprocess.DEVNULL if stdin is None else ours.enter_context(_readable(stdin)),
+                stdout=writers[0],
+                stderr=writers[1] if errors else subprocess.STDOUT,
                 start_new_session=True,
             )
-        finally:
-            os.close(writer)
     except (OSError, ValueError) as error:
         raise ToolError("failed", f"cannot start {argv[0]!r}: {_reason(error)}") from None
+
+
+def _readable(content: bytes) -> IO[bytes]:
+    """An open file that holds this: unlike a pipe, it never waits for somebody to read."""
+    file = tempfile.TemporaryFile()  # noqa: SIM115  closed by the caller
+    file.write(content)
+    file.seek(0)
+    return file
 
 
 def _reason(error: OSError | ValueError) -> str:
