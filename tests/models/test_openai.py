@@ -12,7 +12,8 @@ import pytest
 
 from endstop.core.messages import Answer, AssistantText, Head, Message, ToolRequest, ToolSpec, ToolText, Usage, UserText
 from endstop.errors import ModelError, UsageError
-from endstop.models.openai import OpenAIModel, Timeouts
+from endstop.models.http import Timeouts
+from endstop.models.openai import OpenAIModel
 from tests.models.fake import DONE, HEAD, HELLO, Reply, Server, ask, event, model, serving, text, whole
 
 KEY = "sk-very-secret-0123456789"

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 
 from endstop.core.messages import Answer, Head, ToolRequest, Usage
 from endstop.errors import ModelError
-from endstop.models.openai_answer import Reader, parse_arguments, read_usage
+from endstop.models.lenient import parse_arguments
+from endstop.models.openai_answer import Reader, read_usage
 from endstop.models.openai_wire import REASONING, Transcript
 from tests.models.fake import DONE, event, whole
 

@@ -6,17 +6,21 @@ Codes and words come first and the HTTP status second: gateways put the same com
 from __future__ import annotations
 
 import json
-import math
 import re
 from collections.abc import Mapping
-from email.utils import parsedate_to_datetime
 from typing import Any
 
 import msgspec
 
 from endstop.errors import PASSING, ModelError, ModelFault
+from endstop.models import resets
 
-QUOTA = re.compile(r"insufficient[_ ]quota|billing[_ ](hard[_ ])?limit|billing[_ ]not[_ ]active|insufficient (balance|credits)")
+QUOTA = re.compile(
+    r"insufficient[_ ]quota|billing[_ ](hard[_ ])?limit|billing[_ ](not[_ ]active|error)|insufficient (balance|credits)"
+    r"|credit balance is too low"
+)
+SPENT = re.compile(r"specified api usage limits|usage limit has been reached|usage_limit_reached")
+"""A limit over a day or month, which comes back by itself, whatever the status."""
 WORDS: tuple[tuple[ModelFault, re.Pattern[str]], ...] = (
     ("auth", QUOTA),
     (
@@ -26,11 +30,16 @@ WORDS: tuple[tuple[ModelFault, re.Pattern[str]], ...] = (
     (
         "context_overflow",
         re.compile(
-            r"context[_ ](length|window|size)|maximum context|(prompt|input) is too long|too many (input )?tokens"
+            r"context[_ ](length|window|size|limit)|maximum context|(prompt|input) is too long|too many (input )?tokens"
             r"|reduce the length|token count .{0,40}exceeds|string_above_max_length"
         ),
     ),
-    ("content_filter", re.compile(r"content[_ ](filter|policy|management)|responsible ?ai|safety system|moderation")),
+    (
+        "content_filter",
+        re.compile(
+            r"content[_ ](filter|policy|management)|responsible ?ai|safety system|moderation|(bio|cyber)_policy|policy_violation"
+        ),
+    ),
     ("overloaded", re.compile(r"overloaded|capacity|currently unavailable|server is busy")),
     ("auth", re.compile(r"invalid[_ ]api[_ ]key|authentication_error|permission_error|unauthorized")),
 )
@@ -54,6 +63,9 @@ OPEN = frozenset({200, 400, 403, 422, 429, 500})
 VAGUE = frozenset({200, 429, 500})
 """Statuses under which text alone may mean a fault that passes; elsewhere it could be a quotation, and only codes may."""
 
+REFUSED = re.compile(r"invalid_(request|prompt)|not_found_error|request_too_large")
+"""Codes by which a complaint inside an answer is the request's fault."""
+
 BILLING = "the account has no credit left: see the provider's billing page, or choose another model"
 HINTS: dict[ModelFault, str] = {
     "auth": "check the API key of this provider and what it may use",
@@ -64,11 +76,12 @@ UNKNOWN = "unknown model or wrong base URL: check both; the base URL of most ser
 
 
 class Said(msgspec.Struct, frozen=True):
-    """A server's complaint: its text, and its codes and types in one lower-case line."""
+    """A server's complaint: its text, its codes and types in one lower-case line, and whatever fields stood beside."""
 
     text: str
     codes: str = ""
     status: int | None = None
+    fields: dict[str, Any] = {}
 
 
 def read(body: bytes) -> Said:
@@ -90,7 +103,7 @@ def read(body: bytes) -> Said:
         text = f"{text} [{param}]"
     codes = " ".join(str(inner[key]) for key in ("code", "type", "status") if isinstance(inner.get(key), str | int)).lower()
     code = inner.get("code")
-    return Said(text, codes, code if isinstance(code, int) and 400 <= code < 600 else None)
+    return Said(text, codes, code if isinstance(code, int) and 400 <= code < 600 else None, inner)
 
 
 def fault(status: int, said: Said, retry_after: float | None = None) -> ModelError:
@@ -99,7 +112,8 @@ def fault(status: int, said: Said, retry_after: float | None = None) -> ModelErr
         status = said.status
     kind = _spoken(status, said) or STATUS.get(status)
     if kind is None:
-        kind = "server" if status >= 500 or status == 200 else "invalid_request"
+        passing = status >= 500 or (status == 200 and not REFUSED.search(said.codes))
+        kind = "server" if passing else "invalid_request"
     if kind == "auth" and (status == 402 or QUOTA.search(f"{said.codes} {said.text.lower()}")):
         hint = BILLING
     elif status in (404, 405) or 300 <= status < 400:
@@ -112,6 +126,8 @@ def fault(status: int, said: Said, retry_after: float | None = None) -> ModelErr
 
 def _spoken(status: int, said: Said) -> ModelFault | None:
     text = said.text.lower()
+    if SPENT.search(said.codes) or SPENT.search(text):
+        return "rate_limit"
     for kind, pattern in WORDS:
         quoted = not pattern.search(said.codes)
         if quoted and not pattern.search(text):
@@ -123,23 +139,13 @@ def _spoken(status: int, said: Said) -> ModelFault | None:
     return None
 
 
-def retry_after(headers: Mapping[str, str], now: float) -> float | None:
-    """Seconds a server asks to wait, from ``Retry-After`` as seconds or HTTP date; None where it does not say.
+def retry_after(headers: Mapping[str, str], said: Said, now: float) -> float | None:
+    """Seconds a server asks to wait, wherever it says so; None where it does not.
 
     Args:
         now: epoch seconds.
     """
-    given = headers.get("Retry-After", "").strip()
-    if not given:
-        return None
-    try:
-        wait = float(given)
-    except ValueError:
-        try:
-            wait = parsedate_to_datetime(given).timestamp() - now
-        except (ValueError, OverflowError, OSError):
-            return None
-    return max(0.0, wait) if math.isfinite(wait) else None
+    return resets.seconds(headers, said.fields, said.text, now)
 
 
 def _words(value: Any) -> str:

@@ -1,252 +1,40 @@
-"""A model behind an OpenAI-compatible server: sends what the wire encodes and feeds what comes back to its reader."""
+"""A model behind an OpenAI-compatible server: chat completions."""
 
 from __future__ import annotations
 
-import asyncio
-import time
-from collections.abc import Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, nullcontext
-from ipaddress import ip_address
 from typing import Any
-from urllib.parse import urlsplit
 
-import aiohttp
-import msgspec
-
-from endstop.core.messages import Answer, Head, Message, Price
-from endstop.errors import ModelError, UsageError
-from endstop.models import faults
-from endstop.models.openai_answer import Reader, Unique
+from endstop.core.messages import Head
+from endstop.errors import ModelError
+from endstop.models.http import HttpModel
+from endstop.models.openai_answer import Reader
 from endstop.models.openai_wire import Dialect, Transcript, adapt, tail
-from endstop.ports import Watch
-
-LARGEST = 64 * 1024 * 1024
-"""Bytes of one answer above which the server is not believed any more."""
-LONGEST = 64 * 1024
-"""Bytes read of a refusal."""
-SHORT = 500
-"""Characters kept of what a server says of its failure."""
-CHAT = "/chat/completions"
 
 
-class Timeouts(msgspec.Struct, frozen=True):
-    """Seconds. The first byte of an answer that is not streamed comes with its last: ``whole`` bounds that."""
+class OpenAIModel(HttpModel):
+    """See ``HttpModel``."""
 
-    connect: float = 10.0
-    first: float = 120.0
-    between: float = 60.0
-    whole: float = 600.0
+    endpoint = "/chat/completions"
+    dialect: Dialect
 
-
-class OpenAIModel:
-    """One model of one server, with one pool of connections for all conversations.
-
-    Args:
-        name: as the user wrote it, "openai:gpt-5".
-        model: as the server knows it.
-        base_url: up to and without ``/chat/completions``.
-        api_key: None sends none.
-        concurrency: calls at the same time, None for no bound.
-        key_name: the variable the key came from, for the remedy when it is refused.
-
-    Raises:
-        UsageError: the base URL or the key cannot be used.
-    """
-
-    scripted = False
-
-    def __init__(
-        self,
-        name: str,
-        model: str,
-        *,
-        base_url: str,
-        api_key: str | None,
-        window: int | None = None,
-        max_output: int | None = None,
-        price: Price | None = None,
-        extra_headers: Mapping[str, str] | None = None,
-        concurrency: int | None = None,
-        timeouts: Timeouts | None = None,
-        key_name: str | None = None,
-    ) -> None:
-        self.name = name
-        self.model = model
-        self.window = window
-        self.max_output = max_output
-        self.price = price
-        self._base, host = _base(base_url, name)
-        self.local = _loopback(host)
+    def __init__(self, name: str, model: str, **options: Any) -> None:
+        super().__init__(name, model, **options)
         # OpenAI's own newer models refuse the old word, and all its chat models take the new one
-        self.dialect = Dialect(max_tokens="max_completion_tokens") if host == "api.openai.com" else Dialect()
-        self._headers = _headers(api_key, extra_headers or {}, name)
-        self._secrets = [value for value in (api_key, *(extra_headers or {}).values()) if value and len(value) >= 8]
-        self._timeouts = timeouts or Timeouts()
-        self._key_name = key_name
-        self._gate: AbstractAsyncContextManager[Any] = asyncio.Semaphore(concurrency) if concurrency else nullcontext()
-        self._session: aiohttp.ClientSession | None = None
+        field = "max_completion_tokens" if self.host == "api.openai.com" else "max_tokens"
+        self.dialect = Dialect(field, effort=self.effort)
 
-    def open(self, head: Head) -> OpenAIChat:
-        """A new conversation with this head."""
-        return OpenAIChat(self, head)
+    def transcript(self, head: Head) -> Transcript:
+        """See ``HttpModel``."""
+        return Transcript(self.model, head)
 
-    async def close(self) -> None:
-        """Let connections go."""
-        if self._session is not None:
-            await self._session.close()
-            self._session = None
+    def tail(self, max_output: int, *, stream: bool) -> bytes:
+        """See ``HttpModel``."""
+        return tail(self.dialect, max_output, stream=stream)
 
-    async def exchange(self, body: bytes, watch: Watch | None, unique: Unique) -> Answer:
-        """Send one request and read its answer; ``unique`` repairs the ids of its calls.
+    def reader(self) -> Reader:
+        """See ``HttpModel``."""
+        return Reader()
 
-        Raises:
-            ModelError: refused, or broken before any of the answer was there.
-        """
-        reader = Reader()
-        try:
-            await self._fill(reader, body, watch)
-            return reader.close(unique)
-        except ModelError as error:
-            raise self._ours(error) from None
-
-    async def _fill(self, reader: Reader, body: bytes, watch: Watch | None) -> None:
-        """Feed the reader for as long as there is something to feed; what broke off after a beginning is the reader's."""
-        try:
-            async with self._gate:
-                await self._exchange(reader, body, watch)
-        except ModelError as error:
-            if error.kind != "truncated":  # else the watcher has seen enough
-                raise
-        except (TimeoutError, aiohttp.ClientError, OSError) as error:
-            if not reader.began:
-                raise self._network(error) from None
-
-    async def _exchange(self, reader: Reader, body: bytes, watch: Watch | None) -> None:
-        limits = self._timeouts
-        loop = asyncio.get_running_loop()
-        size = 0
-        # one timer for the whole exchange, moved on with each chunk
-        async with asyncio.timeout(limits.first if watch else limits.whole) as timer:
-            async with self._pool().post(self._base + CHAT, data=body, allow_redirects=False) as response:
-                timer.reschedule(loop.time() + limits.between)
-                if not 200 <= response.status < 300:
-                    raise await _refusal(response)
-                async for chunk in response.content.iter_any():
-                    timer.reschedule(loop.time() + limits.between)
-                    size += len(chunk)
-                    if size > LARGEST:
-                        raise ModelError("server", f"the answer is longer than {LARGEST} bytes")
-                    text = reader.feed(chunk)
-                    if text and watch:
-                        watch(text)
-
-    def _pool(self) -> aiohttp.ClientSession:
-        if self._session is None:
-            self._session = aiohttp.ClientSession(
-                connector=aiohttp.TCPConnector(limit=0),
-                cookie_jar=aiohttp.DummyCookieJar(),
-                headers=self._headers,
-                timeout=aiohttp.ClientTimeout(total=None, connect=self._timeouts.connect),
-            )
-        return self._session
-
-    def _network(self, error: Exception) -> ModelError:
-        if isinstance(error, TimeoutError):
-            what = "could not connect in time" if isinstance(error, aiohttp.ServerTimeoutError) else "no answer in time"
-        elif isinstance(error, aiohttp.ClientConnectorError):
-            what = " ".join(str(error).split())
-        else:  # refused half way, cut, or bytes that are no HTTP
-            what = f"the connection broke ({type(error).__name__})"
-        return ModelError("network", what, hint=f"is {self._base} the right address, and does it answer?")
-
-    def _ours(self, error: ModelError) -> ModelError:
-        """Say whose failure it is, and none of the secrets that a server may have repeated."""
-        error.where = self.name
-        if error.kind == "auth" and self._key_name:
-            error.hint = f"check {self._key_name}, and what that key may use"
-        for secret in self._secrets:
-            error.message = error.message.replace(secret, "[secret]")
-        if len(error.message) > SHORT:
-            error.message = error.message[:SHORT] + "…"
-        error.args = (error.message,)
-        return error
-
-
-class OpenAIChat:
-    """One conversation. Holds its history as encoded bytes."""
-
-    def __init__(self, model: OpenAIModel, head: Head) -> None:
-        self._model = model
-        self._transcript = Transcript(model.model, head)
-
-    async def ask(
-        self,
-        messages: Sequence[Message],
-        *,
-        generation: int,
-        max_output: int,
-        tools: bool = True,
-        watch: Watch | None = None,
-    ) -> Answer:
-        """See ``ports.Chat``. A ``watch`` that raises ``ModelError("truncated", …)`` stops the stream: the answer is what came,
-        with finish "cut"."""
-        tried: set[Dialect] = set()
-        while True:
-            dialect = self._model.dialect
-            tried.add(dialect)
-            end = tail(dialect, max_output, stream=watch is not None)
-            body = self._transcript.body(messages, generation, end, tools=tools)
-            try:
-                return await self._model.exchange(body, watch, self._transcript.unique)
-            except ModelError as error:
-                other = adapt(dialect, error)
-                if other is None or other in tried:
-                    raise
-                self._model.dialect = other
-
-
-async def _refusal(response: aiohttp.ClientResponse) -> ModelError:
-    """What a refusal means; the status tells enough where its body breaks off."""
-    body = bytearray()
-    try:
-        async for chunk in response.content.iter_any():
-            body += chunk
-            if len(body) > LONGEST:
-                break
-    except aiohttp.ClientError:
-        pass
-    wait = faults.retry_after(response.headers, time.time())
-    return faults.fault(response.status, faults.read(bytes(body)), wait)
-
-
-def _base(url: str, name: str) -> tuple[str, str]:
-    """A base URL in its one form, and its host."""
-    text = url.strip().rstrip("/").removesuffix(CHAT)
-    try:
-        parts = urlsplit(text)
-        host, _ = parts.hostname or "", parts.port
-    except ValueError:
-        host = ""
-    if not host or parts.scheme not in ("http", "https"):
-        shown = "" if "@" in url else f' "{url}"'
-        raise UsageError(f"the base URL{shown} is no http(s) address", hint="for example http://127.0.0.1:8000/v1", where=name)
-    if parts.username or parts.password or parts.query or parts.fragment:
-        raise UsageError("the base URL may hold no user, password or query", hint="give the key as the API key", where=name)
-    return text, host
-
-
-def _loopback(host: str) -> bool:
-    try:
-        return ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost" or host.endswith(".localhost")
-
-
-def _headers(key: str | None, extra: Mapping[str, str], name: str) -> dict[str, str]:
-    headers = {"Content-Type": "application/json", **extra}
-    if key and not any(field.lower() == "authorization" for field in extra):
-        headers["Authorization"] = f"Bearer {key}"
-    for field, value in headers.items():
-        if not (value.isascii() and value.isprintable()) or value != value.strip():
-            raise UsageError(f"the value of {field} holds what no header may hold", hint="look for a line end", where=name)
-    return headers
+    def adapt(self, dialect: Dialect, error: ModelError) -> Dialect | None:
+        """See ``HttpModel``."""
+        return adapt(dialect, error)

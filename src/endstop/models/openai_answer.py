@@ -7,19 +7,17 @@ arguments as objects, JSON that is not quite JSON.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
 from typing import Any
 
 import msgspec
 
-from endstop.core.messages import Answer, Arguments, ToolRequest, Usage
+from endstop.core.messages import Answer, ToolRequest, Usage
 from endstop.errors import ModelError
 from endstop.models.faults import UNKNOWN, fault, read
-from endstop.models.openai_wire import REASONING, mend
-from endstop.models.sse import Splitter
-
-Unique = Callable[[Sequence[str]], list[str]]
-"""Repairs the ids of the calls of one answer."""
+from endstop.models.lenient import Unreadable, count, decode, mend, parse_arguments
+from endstop.models.openai_wire import REASONING
+from endstop.models.sse import DONE, Source
+from endstop.models.transcript import Unique
 
 
 class _FunctionPiece(msgspec.Struct):
@@ -62,15 +60,10 @@ class _Chunk(msgspec.Struct):
 
 
 _chunk = msgspec.json.Decoder(_Chunk)
-_arguments = msgspec.json.Decoder(dict[str, Any])
 FINISH = {"function_call": "tool_calls", "max_tokens": "length"}
 """Other servers' words for ours; words known to nobody are passed on."""
 PARTIAL = frozenset({"length", "cut", "content_filter"})
 """Finishes after which the last call may be half a call."""
-
-
-class _Unreadable(ValueError):
-    """Bytes that are no chunk."""
 
 
 class _Asked:
@@ -95,9 +88,7 @@ class Reader:
 
     def __init__(self) -> None:
         self.began = False
-        self._lead: bytes | None = b""
-        self._whole: list[bytes] | None = None
-        self._events = Splitter()
+        self._source = Source()
         self._over = False  # the end mark came, or something unreadable
         self._broken = False
         self._texts: list[str] = []
@@ -115,15 +106,7 @@ class Reader:
         Raises:
             ModelError: the server says in the middle of its answer that it failed.
         """
-        if self._lead is not None:
-            chunk = (self._lead + chunk).lstrip(b"\xef\xbb\xbf \t\r\n")
-            self._lead = None if chunk else b""
-            if chunk[:1] in (b"{", b"[", b"<"):
-                self._whole = []
-        if self._whole is not None:
-            self._whole.append(chunk)
-            return ""
-        return self._take(self._events.feed(chunk))
+        return self._take(self._source.feed(chunk))
 
     def close(self, unique: Unique) -> Answer:
         """The answer, when no more bytes come; a stream that broke off gives what came, with finish "cut".
@@ -131,11 +114,11 @@ class Reader:
         Raises:
             ModelError: there is no answer in what came.
         """
-        if self._whole is not None:
-            self._take_whole(b"".join(self._whole))
+        if self._source.whole is not None:
+            self._take_whole(b"".join(self._source.whole))
             cut = False
         else:
-            self._take(self._events.rest())
+            self._take(self._source.rest())
             cut = self._broken or (self._finish is None and not self._over)
         if cut and not self.began:
             raise ModelError("network", "the connection ended before an answer came")
@@ -166,8 +149,8 @@ class Reader:
         if body.startswith(b"<"):
             raise ModelError("invalid_request", "the server answered with a web page", hint=UNKNOWN)
         try:
-            chunk = _decode(body)
-        except _Unreadable:
+            chunk = decode(body, _chunk)
+        except Unreadable:
             raise fault(200, read(body)) from None
         if chunk.choices is None and chunk.error is None:
             raise fault(200, read(body))
@@ -178,12 +161,12 @@ class Reader:
         for payload in payloads:
             if self._over:
                 break
-            if payload == b"[DONE]":
+            if payload == DONE:
                 self._over = True
                 break
             try:
-                chunk = _decode(payload)
-            except _Unreadable:
+                chunk = decode(payload, _chunk)
+            except Unreadable:
                 self._over = self._broken = True
                 break
             came += self._add(chunk, payload)
@@ -249,21 +232,6 @@ class Reader:
         return call
 
 
-def parse_arguments(text: str, *, whole: bool) -> Arguments:
-    """Arguments as an object, or the raw text where it is none. Nothing at all means no arguments, if the answer is ``whole``."""
-    if whole and not text.strip():
-        return {}
-    try:
-        return _arguments.decode(text)
-    except (msgspec.DecodeError, UnicodeError, RecursionError):
-        pass
-    try:
-        found = json.loads(text, parse_constant=_refuse)  # takes lone surrogates
-    except (ValueError, RecursionError):
-        return str(mend(text))
-    return mend(found) if isinstance(found, dict) else str(mend(text))
-
-
 def read_usage(given: Any) -> Usage | None:
     """Tokens out of a usage object; None where it does not tell both sides.
 
@@ -271,26 +239,21 @@ def read_usage(given: Any) -> Usage | None:
     """
     if not isinstance(given, dict):
         return None
-    prompt, output, total = (_count(given.get(key)) for key in ("prompt_tokens", "completion_tokens", "total_tokens"))
+    prompt, output, total = (count(given.get(key)) for key in ("prompt_tokens", "completion_tokens", "total_tokens"))
     if not prompt or output is None:
         return None
     details = given.get("prompt_tokens_details")
     more = given.get("completion_tokens_details")
     details = details if isinstance(details, dict) else {}
-    cached = _count(details.get("cached_tokens")) or _count(given.get("prompt_cache_hit_tokens")) or 0
-    written = _count(details.get("cache_write_tokens")) or 0
+    cached = count(details.get("cached_tokens")) or count(given.get("prompt_cache_hit_tokens")) or 0
+    written = count(details.get("cache_write_tokens")) or 0
     return Usage(
         input=prompt,
         output=max(output, (total or 0) - prompt),
         cache_read=min(cached, prompt),
         cache_write=min(written, prompt - min(cached, prompt)),
-        reasoning=_count(more.get("reasoning_tokens")) if isinstance(more, dict) else None,
+        reasoning=count(more.get("reasoning_tokens")) if isinstance(more, dict) else None,
     )
-
-
-def _count(value: Any) -> int | None:
-    number = isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < 1e15
-    return int(value) if number else None
 
 
 def _text(content: Any) -> str:
@@ -301,19 +264,3 @@ def _text(content: Any) -> str:
         return ""
     parts = [part if isinstance(part, str) else part.get("text") for part in content if isinstance(part, str | dict)]
     return "".join(part for part in parts if isinstance(part, str))
-
-
-def _decode(payload: bytes) -> _Chunk:
-    """A chunk; the slow way takes what is no strict JSON: NaN, lone surrogates, raw control characters, broken UTF-8."""
-    try:
-        return _chunk.decode(payload)
-    except (msgspec.DecodeError, UnicodeError, RecursionError):
-        pass
-    try:
-        return msgspec.convert(json.loads(payload.decode("utf-8", "replace"), strict=False), _Chunk, strict=False)
-    except (ValueError, msgspec.ValidationError, RecursionError):
-        raise _Unreadable from None
-
-
-def _refuse(constant: str) -> Any:
-    raise ValueError(constant)

@@ -6,6 +6,8 @@ Read by chunk and split on the blank line: a line at a time costs several times 
 from __future__ import annotations
 
 BOM = b"\xef\xbb\xbf"
+DONE = b"[DONE]"
+"""What some servers say after the last event."""
 
 
 class Splitter:
@@ -37,6 +39,31 @@ class Splitter:
         payload = _payload(b"".join(self._pieces).replace(b"\r", b"\n"))
         self._pieces = []
         return [payload] if payload else []
+
+
+class Source:
+    """The bytes of a response as they arrive: events of a stream, or one whole body, whichever the server sends."""
+
+    def __init__(self) -> None:
+        self.whole: list[bytes] | None = None
+        self._lead: bytes | None = b""
+        self._events = Splitter()
+
+    def feed(self, chunk: bytes) -> list[bytes]:
+        """Payloads of events that are complete with this chunk; none of a whole body."""
+        if self._lead is not None:
+            chunk = (self._lead + chunk).lstrip(BOM + b" \t\r\n")
+            self._lead = None if chunk else b""
+            if chunk[:1] in (b"{", b"[", b"<"):
+                self.whole = []
+        if self.whole is not None:
+            self.whole.append(chunk)
+            return []
+        return self._events.feed(chunk)
+
+    def rest(self) -> list[bytes]:
+        """The payload of an event that the end of the stream left without its blank line."""
+        return self._events.rest()
 
 
 def _payload(block: bytes) -> bytes:
