@@ -120,7 +120,7 @@ CLOSING_SYSTEM = (
 
 
 def closing_prompt(state: State) -> str:
-    """The closing turn's only message, built from state and bounded to about 8 k tokens."""
+    """The closing turn's only message, built from state; with its system text it fits into what is reserved for it."""
     goal = state.goal
     assert goal is not None
     assert goal.closing is not None
@@ -128,11 +128,13 @@ def closing_prompt(state: State) -> str:
     parts = [
         f"Objective: {goal.queued.objective[:4000]}",
         f"It ends as: {goal.closing.target}. Reason: {goal.closing.reason[:1000]}",
-        "Missing:\n" + ("\n".join(f"- {item[:300]}" for item in open_items(state)[:40]) or "- nothing known"),
+        "Missing:\n" + ("\n".join(f"- {item[:300]}" for item in open_items(state)[:40])[:4000] or "- nothing known"),
         f"Spent: {spend.turns} turns, {spend.calls} tool calls, {show('tokens', spend.input + spend.output)}",
     ]
     if state.evidence.look is not None:
         parts.append("Changed files: " + (", ".join(state.evidence.look.paths[:60])[:3000] or "none"))
     texts = [message.text for message in state.window.messages[-12:] if message.text]
     parts.append("The last of the conversation:\n" + "\n---\n".join(text[-700:] for text in texts))
-    return "\n\n".join(parts)[: CLOSING_INPUT * 2]
+    text = "\n\n".join(parts)[: CLOSING_INPUT * 2]
+    room = int(CLOSING_INPUT / spend.ratio) - len(CLOSING_SYSTEM)
+    return text.encode(errors="replace")[:room].decode(errors="ignore")
