@@ -1,0 +1,1 @@
+"""Goals from Python; the public names are those of ``endstop`` itself."""
