@@ -7,7 +7,7 @@ from typing import Any
 
 from endstop.core import events as ev
 from endstop.core.codec import seconds as seconds_of
-from endstop.core.effects import AnyAct, Record
+from endstop.core.effects import AnyAct, Record, Wait
 from endstop.core.events import Event
 from endstop.core.goal import Call, State, open_calls
 from endstop.core.identity import canonical
@@ -38,8 +38,15 @@ def attached(state: State, started: list[Call]) -> AnyAct | None:
         return Record(events=tuple(results))
     question = next((q for q in state.questions.values() if q.call_id == started[0].request.tool_call_id), None)
     if question is not None:
-        return Record(events=(ev.GoalParked(on="question", ref=question.id, until=question.expires_at, said=question.text),))
+        return wait_on(state, "question", question.expires_at, said=question.text, ref=question.id)
     return None
+
+
+def wait_on(state: State, on: ev.ParkedOn, until: float | None, *, said: str, ref: str | None = None) -> AnyAct:
+    """Park the goal; a conversation without one just waits."""
+    if state.interactive:
+        return Wait(on=on, until=until)
+    return Record(events=(ev.GoalParked(on=on, ref=ref, until=until, said=said),))
 
 
 def ask_permission(state: State, now: float, asks: list[Asking]) -> list[Event]:
@@ -60,6 +67,8 @@ def ask_permission(state: State, now: float, asks: list[Asking]) -> list[Event]:
             )
         )
     said = ", ".join(spec.name for _, spec, _, _ in asks)
+    if state.interactive:
+        return asked
     return [*asked, ev.GoalParked(on="grant", until=until, said=f"permission for {said}")]
 
 
@@ -102,7 +111,10 @@ def begin(state: State, call: Call, arguments: dict[str, Any]) -> Event:
 
 
 def begin_wait(state: State, now: float, call: Call) -> list[Event]:
-    """The start of a wait, and the park it asks for."""
+    """The start of a wait, and the park it asks for. Without a goal there is nothing to park."""
+    if state.interactive:
+        text = "There is no goal that could be parked: say what you are waiting for, and a human will write."
+        return [complete(call.request.tool_call_id, text, code="failed")]
     arguments = prepare(state, call)[1]
     until, path, said = wait_for(arguments, now)
     on: ev.ParkedOn = "condition" if path else "time"

@@ -12,7 +12,7 @@ from typing import Any
 
 from endstop.core import events as ev
 from endstop.core import hooks, stall
-from endstop.core.asking import CLAIMS, Asking, ask_permission, ask_question, attached, begin_wait
+from endstop.core.asking import CLAIMS, Asking, ask_permission, ask_question, attached, begin_wait, wait_on
 from endstop.core.effects import AnyAct, Look, Record, Run, RunTools
 from endstop.core.events import Event
 from endstop.core.goal import Call, Memo, State, Verdict, open_calls, waiting_humans
@@ -90,7 +90,7 @@ class _Batch:
         if waits:
             return Record(events=tuple(begin_wait(self.state, self.now, waits[0])))
         until = min((grant.expires_at for grant in self.state.grants.values() if not grant.kind), default=None)
-        return Record(events=(ev.GoalParked(on="grant", until=until, said="permission"),))
+        return wait_on(self.state, "grant", until, said="permission")
 
     def _one(self, call: Call, waits: list[Call]) -> bool:
         """Settle one call; True ends the pass."""
@@ -178,7 +178,7 @@ class _Batch:
 
     def _permitted(self, call: Call, spec: ToolSpec, arguments: dict[str, Any], ident: str, key: str, call_id: str) -> bool:
         """Limits, hooks and permission, then the start; True ends the pass."""
-        caps = self.state.goal.caps if self.state.goal else {}
+        caps = self.state.caps
         same = sum(run.name == spec.name for run in self.runs)
         full = call_full(self.state.spend, caps, spec.name, len(self.runs), same)
         if full is not None:
@@ -219,8 +219,8 @@ class _Batch:
         return self._start(call, spec, arguments, key)
 
     def _may_ask(self) -> bool:
-        policy = self.state.goal.queued.policy if self.state.goal else None
-        if policy is None or policy.humans == "auto":
+        policy = self.state.policy
+        if policy.humans == "auto":
             return self.state.kit.reachable
         return policy.humans == "park"
 

@@ -18,16 +18,15 @@ from endstop.core.limits import (
     JUDGE_INPUT,
     JUDGE_LEAST_INPUT,
     JUDGE_OUTPUT,
-    LEAST_OUTPUT,
     Full,
     Reservation,
     axis_of,
     closing_reserve,
-    expected_input,
     reserve,
 )
 from endstop.core.on_goal import BROKEN
 from endstop.core.results import complete
+from endstop.core.turns import next_turn
 
 BACKOFF = (60.0, 300.0, 900.0)
 VERIFIER_HOURS = 24
@@ -105,25 +104,6 @@ def _confront_due(state: State, goal: Goal, claim: Claim) -> bool:
     if (goal.contract.confront == "once" and confronted >= 0) or confronted == state.evidence.world:
         return False
     return not isinstance(next_turn(state), Full)
-
-
-def next_turn(state: State) -> Reservation | Full:
-    """The reservation of the next work turn, or what is full."""
-    goal, spend = state.goal, state.spend
-    assert goal is not None
-    keep = closing_reserve(goal.caps, state.kit.price)
-    size = state.window.size + state.kit.head_bytes
-    expected = expected_input(spend, size, state.window.size - state.window.reported)
-    room = max(LEAST_OUTPUT, state.kit.window - expected) if state.kit.window else state.kit.max_output
-    return reserve(
-        spend,
-        goal.caps,
-        input=expected,
-        want=min(state.kit.max_output, room),
-        price=state.kit.price,
-        keep=keep,
-        turn=True,
-    )
 
 
 def _confront(state: State, goal: Goal, claim: Claim) -> AnyAct:
@@ -241,7 +221,7 @@ def _judge(state: State, goal: Goal, claim: Claim, now: float) -> AnyAct | None:
 
 def judge_room(state: State, goal: Goal) -> Reservation | Full:
     """What the judge may use: as much evidence as fits, at least 4 k tokens of it."""
-    keep = closing_reserve(goal.caps, state.kit.price)
+    keep = closing_reserve(goal.caps, state.profile.price)
     room: Reservation | Full = Full("tokens", 0, 0)
     for input_tokens in (JUDGE_INPUT, JUDGE_INPUT // 2, JUDGE_LEAST_INPUT):
         room = reserve(

@@ -10,15 +10,16 @@ from __future__ import annotations
 from math import ceil
 
 from endstop.core import events as ev
-from endstop.core.claims import capped, next_turn
+from endstop.core.claims import capped
 from endstop.core.context import Window, measure, shorten
 from endstop.core.effects import AnyAct, Compact, Record
 from endstop.core.events import Event
 from endstop.core.goal import State
-from endstop.core.limits import Full, Reservation, closing_reserve, expected_input, reserve
+from endstop.core.limits import Full, Reservation, closing_reserve, expected_input, limit_error, reserve
 from endstop.core.messages import AssistantText, Message, ToolText, UserText
 from endstop.core.on_turn import LEAST_GAIN
 from endstop.core.recovery import estimated
+from endstop.core.turns import next_turn
 
 START_AT = 0.8
 """Part of the known window at which compaction starts."""
@@ -39,8 +40,8 @@ COMPACTION_SYSTEM = (
 
 def compact(state: State, now: float) -> AnyAct | None:
     """Rule 14: a compaction if the next request would fill the known window too far."""
-    window = state.kit.window
-    if not window or state.phase != "working":
+    window = state.profile.window
+    if not window or not (state.phase == "working" or state.interactive):
         return None
     size = state.window.size + state.kit.head_bytes
     tokens = expected_input(state.spend, size, state.window.size - state.window.reported)
@@ -53,7 +54,8 @@ def shrink(state: State, trigger: ev.CompactionTrigger) -> AnyAct:
     cut = boundary(window)
     if state.compaction_misses >= MISSES or cut <= 1:
         tokens = float(state.spend.last_input or ceil(window.size * state.spend.ratio))
-        return Record(events=capped(Full("context", tokens, float(state.kit.window or tokens))))
+        full = Full("context", tokens, float(state.profile.window or tokens))
+        return Record(events=(limit_error(full),) if state.interactive else capped(full))
     start = ev.SessionCompactionStart(trigger=trigger, up_to=window.seqs[cut - 1], reserved={})
     if saved(window, cut) >= LEAST_GAIN * window.size:
         return Record(events=(start, completed(state, start.up_to, summary=None)))
@@ -70,23 +72,21 @@ def compaction_lost(state: State, now: float) -> AnyAct | None:
         return None
     cut = next(n for n, seq in enumerate([*state.window.seqs, state.compacting + 1]) if seq > state.compacting)
     done = completed(state, state.compacting, summary=digest(state.window.messages[1:cut]), success=False)
-    paid = (estimated(state, "compaction", state.goal.queued.model, None),) if state.goal and state.spend.reserved else ()
+    paid = (estimated(state, "compaction", state.model, None),) if state.spend.reserved else ()
     return Record(events=(*paid, done))
 
 
 def _room(state: State) -> Reservation | Full:
-    goal = state.goal
-    assert goal is not None
     turn = next_turn(state)
     if isinstance(turn, Full):
         return turn
     return reserve(
         state.spend,
-        goal.caps,
+        state.caps,
         input=ceil(PROMPT_BYTES * state.spend.ratio),
         want=SUMMARY_OUTPUT,
-        price=state.kit.price,
-        keep=closing_reserve(goal.caps, state.kit.price),
+        price=state.profile.price,
+        keep=closing_reserve(state.caps, state.profile.price),
         turn=False,
         least=256,
     )

@@ -11,12 +11,13 @@ from endstop.core import events as ev
 from endstop.core import evidence as known
 from endstop.core import hooks
 from endstop.core.calls import settle
-from endstop.core.claims import axis_unit, capped, check, next_turn, nudge, rounds_full, run_gates, verifications_full
+from endstop.core.claims import axis_unit, capped, check, nudge, rounds_full, run_gates, verifications_full
 from endstop.core.compaction import compact, compaction_lost
 from endstop.core.effects import AnyAct, CallModel, Idle, Look, Record, Wait
 from endstop.core.events import Event
-from endstop.core.goal import ENDED, State, active_now, open_calls
+from endstop.core.goal import State, active_now, open_calls
 from endstop.core.handoff import closing_prompt, ending
+from endstop.core.interactive import converse
 from endstop.core.limits import (
     CLOSING_INPUT,
     CLOSING_OUTPUT,
@@ -29,6 +30,7 @@ from endstop.core.limits import (
 from endstop.core.recovery import judge_lost, recover, turn_over
 from endstop.core.results import complete
 from endstop.core.stall import Notice
+from endstop.core.turns import next_turn, turn_start
 from endstop.core.waits import failed, park, waiting
 
 CUT_OFF = ("content_filter", "length", "cut")
@@ -47,10 +49,8 @@ def decide(state: State, now: float) -> AnyAct:
 
 
 def _idle(s: State, now: float) -> AnyAct | None:
-    """1. No live goal."""
-    if s.goal is None or s.phase in ENDED:
-        return hooks.due(s, now) or Idle(why=s.phase)
-    return None
+    """1. No live goal: a message opens a round, else nothing is to be done."""
+    return hooks.due(s, now) or converse(s, now) if s.interactive else None
 
 
 def _stop(s: State, now: float) -> AnyAct | None:
@@ -99,14 +99,14 @@ def _closing(s: State, now: float) -> AnyAct | None:
 
 
 def _closing_turn(s: State, now: float) -> AnyAct | None:
-    goal, price = s.goal, s.kit.price
+    goal, price = s.goal, s.profile.price
     assert goal is not None
     if not closing_reserve(goal.caps, price) or (s.turn is not None and s.turn.ended == "failed"):
         return None  # it would eat too much of a cap, or the model does not answer
     room = reserve(s.spend, goal.caps, input=CLOSING_INPUT, want=CLOSING_OUTPUT, price=price, keep={}, turn=True, least=256)
     if isinstance(room, Full) or deadline(s.spend, goal.caps, {}, now, active_now(s, now)) <= now:
         return None
-    start = _turn_start(s, "close", room.amounts)
+    start = turn_start(s, "close", room.amounts)
     return CallModel(
         events=(start,),
         turn_id=start.turn_id,
@@ -116,19 +116,12 @@ def _closing_turn(s: State, now: float) -> AnyAct | None:
     )
 
 
-def _turn_start(s: State, purpose: ev.Purpose, reserved: dict[str, float]) -> ev.TurnStart:
-    assert s.goal is not None
-    return ev.TurnStart(
-        turn_id=s.turns + 1, model=s.goal.queued.model, purpose=purpose, request_hash=s.window.digest, reserved=reserved
-    )
-
-
 def _time(s: State, now: float) -> AnyAct | None:
     """5. Wall or active time is full; every other limit stops only what would spend on it."""
     goal = s.goal
     if goal is None or s.phase == "closing":
         return None
-    keep = closing_reserve(goal.caps, s.kit.price)
+    keep = closing_reserve(goal.caps, s.profile.price)
     active = active_now(s, now)
     if deadline(s.spend, goal.caps, keep, now, active) > now:
         return None
@@ -183,7 +176,7 @@ def _halt(s: State, now: float) -> AnyAct | None:
         return Record(events=(*_halted(s, halt), _stuck(halt, target)))
     if not s.stall.halted:
         return Record(events=_halted(s, halt))
-    start = _turn_start(s, "recover", room.amounts)
+    start = turn_start(s, "recover", room.amounts)
     return CallModel(events=(start,), turn_id=start.turn_id, purpose="recover", max_output=room.max_output)
 
 
@@ -301,7 +294,7 @@ def _call(s: State, now: float) -> AnyAct:
         ev.LimitWarned(limit=w.axis, unit=axis_unit(w.axis), scope="goal", spent=round(w.spent, 6), cap=w.cap)
         for w in warnings(s.spend, goal.caps, now)
     )
-    start = _turn_start(s, "work", room.amounts)
+    start = turn_start(s, "work", room.amounts)
     return CallModel(events=(*warned, start), turn_id=start.turn_id, purpose="work", max_output=room.max_output)
 
 

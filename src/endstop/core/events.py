@@ -116,6 +116,8 @@ class SessionStart(Event, frozen=True, kw_only=True):
     context: Context
     selected_model: str | None = None
     parent: Parent | None = None
+    limits: dict[str, float] | None = None  # of an interactive session; a goal has its own
+    policy: Policy | None = None  # likewise
     salt: str | None = None  # hex, mixed into blob hashes so that a known text cannot be looked up by its hash
 
 

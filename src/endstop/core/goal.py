@@ -229,6 +229,14 @@ def _allow(spec: ToolSpec, arguments: dict[str, Any]) -> Verdict:
     return Verdict("allow")
 
 
+class Profile(msgspec.Struct, frozen=True):
+    """What is known of a model: ``price`` None where unknown, ``max_output`` and ``window`` in tokens."""
+
+    price: Price | None = None
+    max_output: int = 16_000
+    window: int | None = None
+
+
 class Kit(msgspec.Struct):
     """What the kernel is told about its surroundings: never journalled, the same for a whole run."""
 
@@ -241,9 +249,11 @@ class Kit(msgspec.Struct):
     judge_independent: bool = True
     max_output: int = 16_000
     window: int | None = None  # tokens the model takes, None where unknown
+    fallbacks: dict[str, Profile] = msgspec.field(default_factory=dict)
     head_bytes: int = 0
     reachable: bool = False  # a terminal, a resident process or a notifier exists
     lock: str = ""  # the workspace lock that is held
+    hooks: tuple[ev.Hook, ...] = ()  # of a session without a goal; a goal's own stand in its contract
 
 
 class State(msgspec.Struct):
@@ -253,6 +263,10 @@ class State(msgspec.Struct):
     session_id: str = ""
     kind: str = "goal"
     salt: str = ""
+    model: str = ""  # the one that is asked now
+    tried: list[str] = msgspec.field(default_factory=list)  # models given up in this goal
+    limits: dict[str, float] = msgspec.field(default_factory=dict)  # of an interactive session
+    rules: ev.Policy = msgspec.field(default_factory=ev.Policy)  # likewise
     seq: int = 0
     time: float = 0.0
     generation: int = 0
@@ -283,6 +297,27 @@ class State(msgspec.Struct):
     answered: bool = False  # the model answered at least once in this goal
     compacting: int | None = None  # the event up to which a compaction runs
     compaction_misses: int = 0  # compactions in a row that gained too little
+
+    @property
+    def interactive(self) -> bool:
+        """No live goal: a conversation in rounds, without phases."""
+        return self.phase in INTERACTIVE
+
+    @property
+    def caps(self) -> dict[str, float]:
+        """The limits in force."""
+        return self.goal.caps if self.goal is not None else self.limits
+
+    @property
+    def policy(self) -> ev.Policy:
+        """What may be done."""
+        return self.goal.queued.policy if self.goal is not None else self.rules
+
+    @property
+    def profile(self) -> Profile:
+        """Of the model that is asked now."""
+        kit = self.kit
+        return kit.fallbacks.get(self.model) or Profile(kit.price, kit.max_output, kit.window)
 
 
 def open_round(state: State) -> None:

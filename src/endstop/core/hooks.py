@@ -7,15 +7,17 @@ said nothing: at a claim it is a broken verifier and runs again, on any other oc
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from hashlib import sha256
 from typing import Any
 
 from endstop.core import events as ev
 from endstop.core.codec import Entry
 from endstop.core.effects import HookRun, Record, RunHooks
-from endstop.core.events import Event, Hook
-from endstop.core.goal import ENDED, Call, Handlers, Occasion, State, Verdict
+from endstop.core.events import Event, Hook, HookOn
+from endstop.core.goal import INTERACTIVE, Call, Handlers, Occasion, State, Verdict
 from endstop.core.results import prepare
+from endstop.errors import UsageError
 
 HANDLERS = Handlers()
 
@@ -31,6 +33,23 @@ FOREIGN = {
 _STRICT = ("stop", "deny", "ask", "allow")
 
 
+def make(on: HookOn, run: str, matcher: str = "", timeout: float = 60.0, own: bool = False) -> Hook:
+    """A hook as a contract holds it; the same hook always has the same id.
+
+    Raises:
+        UsageError: the matcher is no regular expression, or stands where there is no tool.
+    """
+    if matcher and not on.endswith("_tool"):
+        raise UsageError("there is no tool to match", where="matcher", hint="only pre_tool and post_tool take one")
+    try:
+        re.compile("" if matcher == "*" else matcher)
+    except re.error as error:
+        hint = 'names of tools, like "shell|edit_file"'
+        raise UsageError(f"is no regular expression: {error}", where="matcher", hint=hint) from None
+    name = sha256(repr((on, run, matcher, own)).encode(errors="replace")).hexdigest()[:12]
+    return Hook(hook_id=name, on=on, run=run, matcher=matcher, timeout=timeout, own=own)
+
+
 def called(hook: Hook, tool: str) -> str | None:
     """The name by which a hook knows a tool, None where it does not match."""
     if hook.matcher in ("", "*"):
@@ -40,7 +59,7 @@ def called(hook: Hook, tool: str) -> str | None:
 
 def pending(state: State, occasion: Occasion) -> list[Hook]:
     """Hooks of an occasion that have not said anything yet."""
-    hooks = state.goal.contract.hooks if state.goal else []
+    hooks = _wanted(state)
     if not hooks:
         return []
     on, ref = occasion
@@ -50,6 +69,10 @@ def pending(state: State, occasion: Occasion) -> list[Hook]:
         return waiting
     call = _call(state, ref)
     return [hook for hook in waiting if call is not None and called(hook, call.request.name) is not None]
+
+
+def _wanted(state: State) -> Sequence[Hook]:
+    return state.goal.contract.hooks if state.goal else state.kit.hooks
 
 
 def run(state: State, occasions: Iterable[Occasion], events: Iterable[Event] = ()) -> RunHooks | None:
@@ -111,14 +134,14 @@ def arises(state: State, occasion: Occasion, message: ev.UserMessage | None = No
 
 
 def due(s: State, now: float) -> RunHooks | Record | None:
-    """After 5: hooks whose occasion has come, while the goal is worked on; at its end those of the end."""
-    ended, refused = s.phase in ENDED, s.hooks.refused
-    if s.phase == "working" and refused:
+    """After 5, and without a live goal: hooks whose occasion has come. In no other phase is anything begun for them."""
+    working, refused = s.phase == "working", s.hooks.refused
+    if working and refused:
         reason = f"a hook blocks this objective: {refused}"
         return Record(events=(ev.GoalClosing(target="blocked", reason=reason, detail={"rule": "hook", "needs": refused}),))
-    if not s.hooks.due or not (ended or s.phase == "working"):
+    if not s.hooks.due or not (working or s.phase in INTERACTIVE):
         return None
-    return run(s, [occasion for occasion in s.hooks.due if (occasion[0] == "session_end") == ended])
+    return run(s, [occasion for occasion in s.hooks.due if not working or occasion[0] != "session_end"])
 
 
 def forget(state: State) -> None:
@@ -155,8 +178,7 @@ def objections(state: State, occasion: Occasion) -> list[str]:
 
 def broken(state: State, least: int) -> Hook | None:
     """A stop hook that could not be asked ``least`` times in a row."""
-    hooks = state.goal.contract.hooks if state.goal else []
-    return next((hook for hook in hooks if state.hooks.broken.get(hook.hook_id, 0) >= least), None)
+    return next((hook for hook in _wanted(state) if state.hooks.broken.get(hook.hook_id, 0) >= least), None)
 
 
 def last_try(state: State, least: int) -> None:

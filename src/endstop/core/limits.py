@@ -16,6 +16,7 @@ from math import ceil, inf
 
 import msgspec
 
+from endstop.core.events import SessionError
 from endstop.core.messages import Price
 from endstop.errors import UsageError
 
@@ -285,6 +286,12 @@ def warnings(spend: Spend, caps: Caps, now: float) -> list[Full]:
         if used >= WARN_AT * cap:
             due.append(Full(axis, used, cap))
     return due
+
+
+def limit_error(full: Full) -> SessionError:
+    """How a conversation without a goal learns that a limit is full."""
+    text = f"the limit {full.axis} is full"
+    return SessionError(error_type="limit", message=text, hint=f"raise it: -l {full.axis}=MORE")
 
 
 def show(axis: str, amount: float) -> str:

@@ -71,6 +71,7 @@ def _goal_queued(state: State, entry: Entry, event: ev.GoalQueued) -> None:
     state.questions, state.grants = {}, {}
     state.stop, state.failures, state.answered, state.round_open = "", 0, False, False
     state.compacting, state.compaction_misses = None, 0
+    state.model, state.tried = event.model, []
     state.recover, state.look_due, state.crashes = False, False, 0
     state.hooks = Hooks()
     hooks.arises(state, ("user_prompt", ""))

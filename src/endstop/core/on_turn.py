@@ -32,6 +32,9 @@ EFFECTFUL = frozenset({"write", "idempotent", "edit", "shell"})
 @HANDLERS.on(ev.SessionStart)
 def _session_start(state: State, entry: Entry, event: ev.SessionStart) -> None:
     state.session_id, state.kind, state.salt = event.session_id, event.kind, event.salt or ""
+    state.model, state.limits = event.selected_model or "", event.limits or {}
+    state.rules = event.policy or state.rules
+    state.spend.since = entry.time
 
 
 @HANDLERS.on(ev.SessionResume)
@@ -53,8 +56,30 @@ def _session_resume(state: State, entry: Entry, event: ev.SessionResume) -> None
 
 @HANDLERS.on(ev.Abort)
 def _abort(state: State, entry: Entry, event: ev.Abort) -> None:
-    if state.phase in STOPPABLE:
+    running = state.turn is not None and not state.turn.ended
+    if state.phase in STOPPABLE or (state.interactive and running):
         state.stop = "abort"
+    elif state.interactive:
+        state.round_open = False  # nothing runs that could be interrupted
+
+
+@HANDLERS.on(ev.SessionError)
+def _session_error(state: State, entry: Entry, event: ev.SessionError) -> None:
+    if not state.interactive:
+        return
+    state.round_open = False
+    if state.turn is not None:
+        state.turn.handled = True
+
+
+@HANDLERS.on(ev.SessionModelChange)
+def _model_change(state: State, entry: Entry, event: ev.SessionModelChange) -> None:
+    state.model = event.new_model
+    state.tried.append(event.previous_model)
+    state.spend.last_input = state.spend.last_output = 0
+    state.failures = 0
+    if state.turn is not None:
+        state.turn.handled = True
 
 
 @HANDLERS.on(ev.SessionPlanChanged)
@@ -69,7 +94,8 @@ def _user_message(state: State, entry: Entry, event: ev.UserMessage) -> None:
     if event.source == "user":
         state.stall.progress()
         if STOP_WORDS.fullmatch(event.content.strip()):
-            state.stop = "pause" if state.phase in STOPPABLE else state.stop
+            running = state.phase in STOPPABLE or (state.turn is not None and not state.turn.ended)
+            state.stop = "pause" if running else state.stop
             return
         asked = [q for q in state.questions.values() if q.answer is None and not q.expired]
         if len(asked) == 1 and asked[0].freeform:
@@ -78,7 +104,7 @@ def _user_message(state: State, entry: Entry, event: ev.UserMessage) -> None:
     state.inbox.append(event)
     if event.source == "user":
         hooks.arises(state, ("user_prompt", str(entry.seq)), event)
-    if not state.round_open and event.source in ("system", "process"):
+    if not state.round_open and (event.source in ("system", "process") or state.interactive):
         open_round(state)  # that was decided; whether a round fits for any other message is decided later
 
 
@@ -157,6 +183,8 @@ def _turn_end(state: State, entry: Entry, event: ev.TurnEnd) -> None:
         if state.failures == 1:
             state.failing_since = entry.time
         return
+    if state.interactive and event.outcome == "interrupted":
+        state.stop, state.round_open = "", False
     if event.outcome in ("ok", "cut"):
         state.crashes = 0
         if not turn.calls and turn.purpose != "close":

@@ -20,15 +20,16 @@ def recover(s: State, now: float) -> AnyAct | None:
     if s.recover:
         if s.crashes >= CRASH_LOOP and s.phase in ("working", "checking", "waiting", "queued"):
             return Record(events=(ev.GoalPaused(reason="crash_loop", by="kernel"),))
-        lost = _lost(s)
-        if lost is not None:
-            return lost
+        effect = lost(s)
+        if effect is not None:
+            return effect
     if s.look_due and s.phase in ("working", "checking"):
         return Look(purpose="resume")
     return None
 
 
-def _lost(s: State) -> AnyAct | None:
+def lost(s: State) -> AnyAct | None:
+    """What one start without an end needs, or None."""
     turn = s.turn
     if turn is None or turn.ended:
         return None
@@ -42,7 +43,7 @@ def _lost(s: State) -> AnyAct | None:
             "Inspect what it may have done before you go on."
         )
         return Record(events=tuple(complete(c.request.tool_call_id, text, executed=True, code="effect_unknown") for c in unknown))
-    if not started or s.phase != "working":
+    if not started or not (s.phase == "working" or s.interactive):
         return None
     runs = [
         Run(

@@ -78,6 +78,10 @@ def failed(s: State, now: float) -> AnyAct | None:
     code = turn.error.code
     if code == "context_overflow":
         return shrink(s, "overflow")
+    fallback = next((m for m in s.goal.queued.fallbacks if m not in (s.model, *s.tried)), None) if s.goal else None
+    if fallback is not None:
+        change = ev.SessionModelChange(previous_model=s.model, new_model=fallback, reason=f"{code}: {turn.error.message}")
+        return Record(events=(change,))
     if code not in PASSING:
         detail = {"error": code, "message": turn.error.message}
         return Record(events=(ev.GoalClosing(target="failed", reason=turn.error.message, detail=detail),))

@@ -106,9 +106,9 @@ class Race:
 def time_is_up(state: State, now: float) -> float:
     """Epoch seconds at which wall or active time are full."""
     goal = state.goal
-    if goal is None:
+    if goal is None or state.interactive:
         return now + 1e9
-    keep = {} if state.phase == "closing" else closing_reserve(goal.caps, state.kit.price)
+    keep = {} if state.phase == "closing" else closing_reserve(goal.caps, state.profile.price)
     return min(deadline(state.spend, goal.caps, keep, now, active_now(state, now)), now + 1e9)
 
 
