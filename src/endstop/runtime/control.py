@@ -72,6 +72,4 @@ def is_late(state: State, event: Event) -> bool:
             return grant is None or bool(grant.kind) or state.phase in ENDED
         case ev.GoalClosing() | ev.GoalPaused() | ev.GoalResumed() | ev.GoalQueued():
             return allowed(state, event) is None
-        case ev.UserMessage():
-            return state.phase in ENDED and state.kind == "goal"
     return False

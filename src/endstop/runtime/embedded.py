@@ -11,7 +11,7 @@ from collections.abc import Callable
 from endstop.core import effects
 from endstop.core.decide import decide
 from endstop.core.effects import AnyAct
-from endstop.core.goal import State
+from endstop.core.goal import ENDED, State
 from endstop.runtime.perform import Perform
 from endstop.runtime.session import Session
 
@@ -20,11 +20,12 @@ Stay = bool | Callable[[], bool]
 PASSES_BY_ITSELF = frozenset({"time", "condition", "process", "child", "model", "verifier"})
 
 
-async def drive(session: Session, perform: Perform, *, stay: Stay) -> State:
+async def drive(session: Session, perform: Perform, *, stay: Stay, chat: bool = False) -> State:
     """Turn the wheel until the goal ends, pauses, or waits for somebody.
 
     Args:
         stay: also stay through waits for a human or a pot.
+        chat: also go on with rounds of conversation after a goal's end, until nobody has written anything more.
 
     Raises:
         LeaseLost: another process has taken the session over.
@@ -36,7 +37,7 @@ async def drive(session: Session, perform: Perform, *, stay: Stay) -> State:
         while True:
             await session.take_in()
             act = decide(session.state, session.clock())
-            if isinstance(act, effects.Idle) or _leaves(session.state, act, stay):
+            if isinstance(act, effects.Idle) or _leaves(session.state, act, stay) or _over(session.state, act, chat):
                 if await session.commit(durable=True):
                     return session.state
                 continue
@@ -54,6 +55,11 @@ def _settle_down() -> None:
     gc.collect()
     gc.freeze()
     sys.setswitchinterval(0.0005)
+
+
+def _over(state: State, act: AnyAct, chat: bool) -> bool:
+    """The goal has ended and its last hooks ran: what was written after it is for a conversation."""
+    return state.phase in ENDED and not chat and not isinstance(act, (effects.Record, effects.RunHooks))
 
 
 def _leaves(state: State, act: AnyAct, stay: Stay) -> bool:
