@@ -1,4 +1,4 @@
-"""A chat completions server on loopback that answers each request as the test says, in as many packets as it says."""
+"""A model server on loopback that answers each request as the test says, in as many packets as it says."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import msgspec
 from aiohttp import web
 
 from endstop.core.messages import Answer, Head, Message, UserText
+from endstop.models.http import HttpModel
 from endstop.models.openai import OpenAIModel
 from endstop.ports import Watch
 
@@ -92,7 +93,8 @@ async def serving(*replies: Reply) -> AsyncIterator[Server]:
     """A server that gives these replies, one per request."""
     server = Server(replies)
     app = web.Application(client_max_size=2**26)
-    app.router.add_post("/v1/chat/completions", server.answer)
+    for path in ("chat/completions", "messages", "responses"):
+        app.router.add_post(f"/v1/{path}", server.answer)
     runner = web.AppRunner(app, shutdown_timeout=0.1, handler_cancellation=True)
     await runner.setup()
     site = web.TCPSite(runner, "127.0.0.1", 0)
@@ -105,9 +107,9 @@ async def serving(*replies: Reply) -> AsyncIterator[Server]:
 
 
 @asynccontextmanager
-async def model(url: str, **options: Any) -> AsyncIterator[OpenAIModel]:
+async def model(url: str, kind: type[HttpModel] = OpenAIModel, **options: Any) -> AsyncIterator[HttpModel]:
     """A model behind that URL."""
-    made = OpenAIModel("openai:fake-1", "fake-1", base_url=url, api_key=options.pop("api_key", None), **options)
+    made = kind("openai:fake-1", "fake-1", base_url=url, api_key=options.pop("api_key", None), **options)
     try:
         yield made
     finally:

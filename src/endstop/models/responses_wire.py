@@ -92,7 +92,8 @@ def _items_of(message: Message, by: str) -> Iterator[dict[str, Any]]:
                 if isinstance(part, dict):
                     yield part
                 elif isinstance(part, Said):
-                    yield {"role": "assistant", "content": part.text.removeprefix(BETWEEN)} | ({"phase": part.label} if part.label else {})
+                    phase = {"phase": part.label} if part.label else {}
+                    yield {"role": "assistant", "content": part.text.removeprefix(BETWEEN), **phase}
                 else:
                     call_id, name = part.tool_call_id[:LONGEST_ID], legal_name(part.name)
                     arguments = encode(legal_arguments(part)).decode()
