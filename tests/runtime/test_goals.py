@@ -362,3 +362,18 @@ def test_a_second_process_cannot_drive_a_goal_that_is_driven(tmp_path: Path) -> 
             await running.close()
 
     go(work())
+
+
+@pytest.mark.parametrize(
+    ("names", "told"), [(["AGENTS.md", "CLAUDE.md"], "of AGENTS.md"), (["CLAUDE.md"], "of CLAUDE.md"), ([], "")]
+)
+def test_what_the_repository_tells_its_agents_is_in_the_first_message(names: list[str], told: str, tmp_path: Path) -> None:
+    """AGENTS.md, else CLAUDE.md, as it was when the goal was queued; .env is never read."""
+    for name in names:
+        (tmp_path / name).write_text(f"Rules of {name}: use tabs.\n")
+    (tmp_path / ".env").write_text("PASSWORD=hunter2hunter2\n")
+    _, server = ends(script(message("Fine.")), tmp_path, Contract())
+    first = str(server.requests[0]["messages"][1]["content"])
+    assert ("Rules of" in first) == bool(names)
+    assert told in first
+    assert "hunter2" not in str(server.requests)

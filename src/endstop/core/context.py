@@ -134,6 +134,8 @@ You are an agent working unattended on one goal in one workspace. Nobody watches
 def opening(goal: GoalQueued) -> str:
     """The first message: objective, contract, policy and limits. It stays at the top for the whole goal."""
     parts = [f"# Goal\n{goal.objective.strip()}", f"# Workspace\n{goal.workspace}"]
+    if goal.instructions:
+        parts.append(f"# Instructions of this repository\n{goal.instructions.strip()}")
     contract = describe(goal.contract)
     if contract:
         parts.append("# What done means\n" + contract)

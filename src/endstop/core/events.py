@@ -685,6 +685,7 @@ class GoalQueued(Event, frozen=True, kw_only=True):
     fallbacks: list[str]
     workspace: str
     priority: int
+    instructions: str | None = None  # of the repository: AGENTS.md, else CLAUDE.md
     late: bool | None = None
 
 
