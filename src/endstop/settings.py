@@ -6,9 +6,10 @@
     ENDSTOP_*                                the environment
     flags                                    the command line
 
-Each source beats those above it, key by key; ``allow`` and ``deny`` add up instead, so that nothing that comes later takes a
-deny away. ``Settings.origin`` says where each value came from. A project's file is written by whoever wrote the repository,
-or by the agent: it may not say where state lives, nor where a key is sent. ``.env`` is never read.
+Each source beats those above it, key by key; ``allow``, ``deny`` and hooks add up instead, so that nothing that comes later
+takes a guard away. ``Settings.origin`` says where each value came from. A project's file is written by whoever wrote the
+repository, or by the agent: it may not say where state lives, nor where a key is sent, and its hooks run in the sandbox.
+``.env`` is never read.
 """
 
 from __future__ import annotations
@@ -26,8 +27,8 @@ from urllib.parse import urlsplit
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
-from endstop.core import limits
-from endstop.core.events import Contract, Gate, Policy
+from endstop.core import hooks, limits
+from endstop.core.events import Contract, Gate, HookOn, Policy
 from endstop.core.stall import NEVER, Rule, Rules
 from endstop.errors import UsageError
 
@@ -73,6 +74,15 @@ class GateTable(Table, kw_only=True):
     retries: Natural = 0
     external: bool = False
     paths: list[Text] = []
+
+
+class HookTable(Table, kw_only=True):
+    """``[[hook]]``: a command that runs on an occasion and may object. ``timeout`` in seconds."""
+
+    on: HookOn
+    run: Text
+    matcher: str = ""
+    timeout: Seconds = 60.0
 
 
 class RuleTable(Table, kw_only=True):
@@ -131,6 +141,7 @@ class Given(Table, kw_only=True):
     workspace: Text | UnsetType = UNSET
     home: Text | UnsetType = UNSET
     gate: list[GateTable] | UnsetType = UNSET
+    hook: list[HookTable] | UnsetType = UNSET
     deliverables: list[Text] | UnsetType = UNSET
     protect: Text | list[Text] | UnsetType = UNSET
     confront: Confront | UnsetType = UNSET
@@ -147,6 +158,7 @@ TABLES: dict[str, type[Table]] = {
     "": Given,
     "permissions": Permissions,
     "gate": GateTable,
+    "hook": HookTable,
     "stall": StallTable,
     "providers": ProviderTable,
     "price": PriceTable,
@@ -298,6 +310,8 @@ def read_file(path: Path, *, foreign: bool = False) -> dict[str, Any]:
     checked = _checked(found, where, path.parent)
     if foreign:
         _refuse_redirects(checked, where)
+    for table in () if foreign else checked.get("hook", ()):
+        table["own"] = True  # it runs with all rights of the user, who wrote it
     return checked
 
 
@@ -366,6 +380,8 @@ def _checked(found: dict[str, Any], where: str, folder: Path, *, lax: bool = Fal
     said: dict[str, Any] = msgspec.to_builtins(given)
     if "limits" in said:
         said["limits"] = {axis: _cap(axis, value, where) for axis, value in said["limits"].items()}
+    for number, table in enumerate(said.get("hook", ()), 1):
+        hooks.make(**table, where=f"{where}: hook {number}.")
     for name, provider in said.get("providers", {}).items():
         if "base_url" in provider:
             _check_url(provider["base_url"], f"{where}: providers.{name}.base_url")
@@ -430,6 +446,7 @@ CHOICES: dict[str, tuple[str, ...]] = {
     "mode": get_args(Mode),
     "confront": get_args(Confront),
     "humans": get_args(Humans),
+    "hook.on": get_args(HookOn),
 }
 _HINTS = {
     **{key: f"one of {', '.join(choices)}" for key, choices in CHOICES.items()},
@@ -449,6 +466,7 @@ def _complaint(text: str, where: str) -> UsageError:
     at = _AT.search(text)
     place = re.sub(r"\[(\d+)\]", lambda found: f" {int(found[1]) + 1}", at[1] if at else "").replace("[...]", ".NAME")
     key = re.split(r"[ .]", re.sub(r" \d+$|\.NAME$", "", place))[-1]
+    key = "hook.on" if re.fullmatch(r"hook \d+\.on", place) else key
     unknown = _UNKNOWN.search(text)
     if unknown:
         table = TABLES.get(key, Given)
@@ -477,8 +495,9 @@ def _merge(into: dict[str, Any], said: Mapping[str, Any], origin: dict[str, str]
         if isinstance(value, dict):
             _merge(into.setdefault(key, {}), value, origin, where, f"{full}.")
             continue
-        if full in ("permissions.allow", "permissions.deny"):
-            value = list(dict.fromkeys([*into.get(key, ()), *value]))
+        if full in ("permissions.allow", "permissions.deny", "hook"):
+            joined = [*into.get(key, ()), *value]
+            value = [item for at, item in enumerate(joined) if item not in joined[:at]]
             source = f"{origin[full]}, {where}" if full in origin else where
         into[key], origin[full] = value, source
 
@@ -526,6 +545,7 @@ def _contract(merged: dict[str, Any]) -> Contract:
         judge=merged.get("judge", "auto"),
         confront=merged.get("confront", "once"),
         baseline=merged.get("baseline", True),
+        hooks=[hooks.make(**table) for table in merged.get("hook", ())],
     )
 
 

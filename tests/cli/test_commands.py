@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 import sqlite3
 import tomllib
@@ -11,7 +12,7 @@ import pytest
 import typer.main
 
 from endstop import settings
-from endstop.cli import exits
+from endstop.cli import exits, here
 from endstop.cli import init as templates
 from endstop.cli import main as command_line
 from tests.cli.terminal import DONE, EDIT, GATE, call, repository, script
@@ -309,6 +310,20 @@ def test_a_defect_leaves_its_traceback_in_a_file(
     (home / "file").touch()
     monkeypatch.setenv("ENDSTOP_HOME", str(home / "file"))
     assert "could not be written" in call(capsys, "ps").err
+
+
+def test_an_error_that_nobody_waits_for_is_kept_too(repo: Path, capsys: Terminal, home: Path) -> None:
+    """What fails in the background of a command reaches no terminal as a traceback, but a file."""
+
+    async def work() -> int:
+        asyncio.get_running_loop().call_soon(lambda: 1 // 0)
+        await asyncio.sleep(0)
+        return 7
+
+    assert here.run(work()) == 7
+    err = capsys.readouterr().err
+    assert ("defect of Endstop: ZeroDivisionError" in err, "Traceback" in err) == (True, False)
+    assert len(list((home / "endstop/crash").iterdir())) == 1
 
 
 def test_an_interrupt_before_anything_runs_is_a_cancel(capsys: Terminal, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -232,6 +232,9 @@ def test_a_goal_file_says_all_of_it(repo: Path, capsys: Terminal) -> None:
     assert "there is no objective" in call(capsys, "run", "goal.toml").err
     goal.write_text(f'objective = "Make add() add"\n{text}')
     assert call(capsys, "run", "goal.toml").code == exits.OK
+    assert (
+        "objective    Repair pyproject.toml" in call(capsys, "run", "Repair pyproject.toml", "-m", model, "--judge", "none").out
+    )
 
 
 def test_what_a_goal_may_do_comes_from_the_flags(repo: Path, capsys: Terminal) -> None:

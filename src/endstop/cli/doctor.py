@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import platform
 import shutil
@@ -93,7 +92,7 @@ def _database(settings: Settings) -> Finding:
             return Finding("database", "ok", f"opens; the newest {len(rows)} journals verify" if rows else "opens; no goals yet")
 
     try:
-        return asyncio.run(work())
+        return here.run(work())
     except EndstopError as error:
         return _bad("database", error)
 
@@ -126,7 +125,7 @@ def _models(settings: Settings, ask: bool) -> Iterator[Finding]:
             yield Finding(name, "note", "none is chosen", "-m PROVIDER:MODEL, ENDSTOP_MODEL, or model in endstop.toml")
             continue
         try:
-            yield asyncio.run(_model(name, model, settings, ask))
+            yield here.run(_model(name, model, settings, ask))
         except EndstopError as error:
             yield _bad(name, error)
 

@@ -10,6 +10,7 @@ from collections.abc import Callable, Coroutine, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
+from endstop.cli import crash
 from endstop.errors import UsageError
 from endstop.settings import Settings, load
 from endstop.store.open import Store, open_store
@@ -40,6 +41,22 @@ def folder() -> Path:
         raise UsageError("the current folder is gone", hint="change to one that exists") from None
 
 
+def run(work: Coroutine[Any, Any, T]) -> T:
+    """Do asynchronous work; an error that nobody waits for is kept in a file like every other defect."""
+
+    async def watched() -> T:
+        asyncio.get_running_loop().set_exception_handler(_unseen)
+        return await work
+
+    return asyncio.run(watched())
+
+
+def _unseen(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    error = context.get("exception")
+    if isinstance(error, Exception):
+        crash.record(error, os.environ)
+
+
 def with_store(workspace: Path | None, work: Callable[[Store, Settings], Coroutine[Any, Any, T]]) -> T:
     """Do ``work`` with the store of the settings that hold in ``workspace``."""
 
@@ -48,7 +65,7 @@ def with_store(workspace: Path | None, work: Callable[[Store, Settings], Corouti
         async with open_store(found.home) as store:
             return await work(store, found)
 
-    return asyncio.run(opened())
+    return run(opened())
 
 
 async def find(store: Store, found: Settings, id: str | None) -> SessionRow:

@@ -44,7 +44,7 @@ def answer(id: str | None, workspace: Path | None, text: str | None) -> int:
                 out.say([f"answered; process {row.holder.pid} goes on"])
             return exits.OK
 
-    return asyncio.run(work())
+    return here.run(work())
 
 
 async def _meant(system: System, settings: Settings, id: str | None, text: str | None) -> tuple[SessionRow, str | None]:
@@ -62,6 +62,8 @@ async def _asked(system: System, row: SessionRow) -> ask.Asked:
     found = ask.open_asks(entries, replay(entries))
     if not found:
         raise UsageError("it asks nothing", where=view.short(row.id), hint="endstop show says where it stands")
+    if len(found) > 1:
+        out.say([f"{len(found)} things are asked; this is about the oldest"], sys.stderr)
     return found[0]
 
 
@@ -95,7 +97,7 @@ def _stop(id: str | None, workspace: Path | None, event: Event, verb: str) -> in
             out.say([f"{'paused' if verb == 'pause' else 'cancelled'}: {view.short(row.id)} ({said})"])
             return exits.OK
 
-    return asyncio.run(work())
+    return here.run(work())
 
 
 async def _control(system: System, row: SessionRow, event: Event, verb: str) -> None:

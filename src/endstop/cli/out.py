@@ -26,7 +26,7 @@ def columns() -> int:
 
 
 def say(lines: Iterable[str], stream: TextIO | None = None) -> None:
-    """Print lines. A reader that has gone away is no error: the goal goes on without one."""
+    """Print lines. A reader that has gone away is no error: a goal goes on without one."""
     write("".join(f"{text}\n" for text in lines), stream or sys.stdout)
 
 
@@ -35,6 +35,6 @@ def write(text: str, stream: TextIO) -> None:
     try:
         stream.write(text)
         stream.flush()
-    except BrokenPipeError:
+    except OSError:  # closed, or what it is written to is full
         with suppress(OSError, ValueError):
             os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())

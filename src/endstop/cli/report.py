@@ -14,7 +14,7 @@ from endstop.cli.out import line
 from endstop.core.goal import State
 from endstop.core.handoff import handoff, open_items
 from endstop.core.limits import show
-from endstop.errors import UsageError
+from endstop.errors import EndstopError, UsageError
 from endstop.store.verify import Verdict
 
 STATUS = {"done": "ok", "failed": "failed"}
@@ -38,7 +38,7 @@ def write(paths: Sequence[Path], state: State, record: Verdict, now: float) -> N
     """Write every report.
 
     Raises:
-        UsageError: one cannot be written.
+        EndstopError: one cannot be written; the goal itself is as it is.
     """
     if not paths:
         return
@@ -50,7 +50,9 @@ def write(paths: Sequence[Path], state: State, record: Verdict, now: float) -> N
         try:
             path.write_text(text, encoding="utf-8")
         except OSError as error:
-            raise UsageError(f"cannot be written: {error.strerror}", where=f"--report {path}", hint="see endstop show") from None
+            raise EndstopError(
+                f"cannot be written: {error.strerror}", where=f"--report {path}", hint="see endstop show"
+            ) from None
 
 
 def build(state: State, record: Verdict, now: float) -> dict[str, Any]:

@@ -50,7 +50,8 @@ class Following(msgspec.Struct, kw_only=True):
 
 def run(objective: str, flags: dict[str, Any], *, wait: bool, json: bool, reports: list[Path], quiet: bool) -> int:
     """Pursue a new goal."""
-    goal_file = Path(objective) if objective.endswith(".toml") else None
+    named = objective.endswith(".toml") and (len(objective.split()) == 1 or os.path.exists(objective))
+    goal_file = Path(objective) if named else None
     settings = here.settings(flags, goal_file)
     text = settings.objective if goal_file else objective
     if not text or not text.strip():
@@ -63,7 +64,7 @@ def run(objective: str, flags: dict[str, Any], *, wait: bool, json: bool, report
         async with open_system(settings) as system:
             return await _follow(system, await system.queue(order(settings, text.strip())), follow)
 
-    return asyncio.run(work())
+    return here.run(work())
 
 
 def order(settings: Settings, objective: str) -> Order:
@@ -117,7 +118,7 @@ def resume(
                 await _accept_inputs(running)
             return await _follow(system, running, follow, events)
 
-    return asyncio.run(work())
+    return here.run(work())
 
 
 def resumption(state: State, raised: dict[str, float | None], note: str | None) -> list[Event]:
