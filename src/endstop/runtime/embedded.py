@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import sys
 from functools import cache
 from collections.abc import Callable
 
@@ -50,11 +49,9 @@ async def drive(session: Session, perform: Perform, *, stay: Stay, chat: bool = 
 
 @cache
 def _settle_down() -> None:
-    """Once in a process: what was loaded so far stays, so no collection looks at it again (milliseconds each time), and the
-    store's thread need not wait for the lock longer than a commit takes."""
+    """Once in a process: what was loaded so far stays, so no collection looks at it again (milliseconds each time)."""
     gc.collect()
     gc.freeze()
-    sys.setswitchinterval(0.0005)
 
 
 def _over(state: State, act: AnyAct, chat: bool) -> bool:
