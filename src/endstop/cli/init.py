@@ -33,6 +33,10 @@ TEMPLATE = """\
 #external = false                # true: looks at something outside the workspace
 #paths = []
 
+#[[hook]]                        # a command that runs on an occasion and may object
+#on = "stop"                     # session_start, user_prompt, pre_tool, post_tool, stop, session_end
+#run = "./before-stop"
+
 #[limits]                        # "none" switches one off
 #cost = "5usd"
 #tokens = "5m"
