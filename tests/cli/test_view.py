@@ -224,6 +224,19 @@ def test_the_course_of_a_goal() -> None:
     )
 
 
+def test_hooks_are_shown_where_they_object_or_crash() -> None:
+    """A hook that is content says nothing."""
+    now = state(*begin())
+    for given, shown in (
+        ({"success": True}, []),
+        ({"success": True, "decision": "allow"}, []),
+        ({"success": True, "decision": "deny", "text": "not there"}, ["  hook         pre_tool: deny: not there"]),
+        ({"success": False, "error": "exit 3"}, ["  hook         pre_tool CRASHED: exit 3"]),
+    ):
+        event = ev.HookEnd(hook_invocation_id="h", hook_type="pre_tool", **given)
+        assert view.progress(Entry(9, "id", T0, event), now) == shown
+
+
 # ------------------------------------------------------------------------------------------------------------------- end
 
 

@@ -228,6 +228,13 @@ def gate_words(outcome: str, exit_code: int | None, failing: list[str] | None) -
     return f"{word} ({', '.join(why)})" if why else word
 
 
+def _hook(event: ev.HookEnd, state: State) -> Words:
+    if not event.success:
+        return "hook", f"{event.hook_type} CRASHED: {event.error or 'it said nothing'}"
+    objects = event.decision in ("ask", "deny", "stop")
+    return ("hook", f"{event.hook_type}: {event.decision}: {event.text or ''}") if objects else _NOTHING
+
+
 def _resumed(event: ev.GoalResumed, state: State) -> Words:
     note = f": {event.note}" if event.note else ""
     return "goes on", f"{event.cause}{note}"
@@ -248,6 +255,7 @@ _WORDS: dict[type[ev.Event], Callable[[Any, State], Words]] = {
     ev.TurnEnd: lambda e, s: ("model", f"{e.error.code}: {e.error.message}") if e.error else _NOTHING,
     ev.ToolComplete: _tool,
     ev.GateFinished: _gate,
+    ev.HookEnd: _hook,
     ev.WorkspaceObserved: lambda e, s: ("CHANGED", f"verifier inputs: {', '.join(e.protected)}") if e.protected else _NOTHING,
     ev.PermissionRequested: lambda e, s: ("permission?", f"{e.why}: {call_words(e.permission_request.get('arguments', {}))}"),
     ev.PermissionCompleted: lambda e, s: ("permission", f"{e.result.kind} by {e.by}"),
