@@ -12,7 +12,7 @@ def filled(kind: Any) -> Any:
     return fill(msgspec.inspect.type_info(kind))
 
 
-def fill(info: Any) -> Any:
+def fill(info: Any) -> Any:  # noqa: C901  one case per kind of type
     """A value of an inspected type."""
     match info:
         case msgspec.inspect.StructType():

@@ -106,7 +106,7 @@ class Sim:
         self.perform(act)
         return act
 
-    def perform(self, act: effects.AnyAct) -> None:
+    def perform(self, act: effects.AnyAct) -> None:  # noqa: C901  one case per effect
         """Play what the outside would do."""
         match act:
             case effects.CallModel():

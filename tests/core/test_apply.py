@@ -20,7 +20,12 @@ FILE = ev.Contract(deliverables=["never"], judge="none")
 
 def lived() -> Sim:
     """A goal that saw a stall, a question, a crash, a stop, a cap and a resume."""
-    sim = Sim(lambda s: says("", call("look")) if len(s.asked) % 7 else says("", call("ask_user", question="?")), tools=READ, contract=FILE, limits={"turns": 20.0})
+    sim = Sim(
+        lambda s: says("", call("look")) if len(s.asked) % 7 else says("", call("ask_user", question="?")),
+        tools=READ,
+        contract=FILE,
+        limits={"turns": 20.0},
+    )
     for n in range(120):
         act = sim.step()
         if isinstance(act, effects.Wait):
@@ -80,7 +85,9 @@ def test_events_nobody_knows_keep_the_place_and_nothing_else() -> None:
 @pytest.mark.parametrize(
     "event",
     [
-        ev.ToolComplete(tool_call_id="c1", success=False, executed=True, result=ev.Result(content="again"), hash="", norm_hash=""),
+        ev.ToolComplete(
+            tool_call_id="c1", success=False, executed=True, result=ev.Result(content="again"), hash="", norm_hash=""
+        ),
         ev.ToolComplete(tool_call_id="zz", success=True, executed=True, result=ev.Result(content="?"), hash="", norm_hash=""),
         ev.ToolStart(tool_call_id="zz", tool_name="look", arguments={}, turn_id=1, effect="read", key="k"),
         ev.QuestionAnswered(question_id="zz", answer="a", by="me"),
@@ -133,7 +140,9 @@ def test_a_decision_once_made_stays() -> None:
 def test_a_session_knows_its_start() -> None:
     """Id, kind and salt."""
     state = State()
-    start = ev.SessionStart(session_id="abc", version=1, producer="p", start_time="t", kind="chat", context=ev.Context(cwd="/"), salt="ff")
+    start = ev.SessionStart(
+        session_id="abc", version=1, producer="p", start_time="t", kind="chat", context=ev.Context(cwd="/"), salt="ff"
+    )
     apply(state, Entry(1, "i", 1.0, start))
     assert (state.session_id, state.kind, state.salt, state.phase) == ("abc", "chat", "ff", "none")
 
@@ -150,8 +159,17 @@ def test_money_without_a_price_is_said_to_be_unknown() -> None:
     """Never zero."""
     sim = Sim(lambda s: says("42"))
     sim.record(
-        ev.AssistantUsage(initiator="why", model="m", input_tokens=5, cache_read_tokens=0, cache_write_tokens=0, output_tokens=5, estimated=False, attempt=1)
-    )  # fmt: skip
+        ev.AssistantUsage(
+            initiator="why",
+            model="m",
+            input_tokens=5,
+            cache_read_tokens=0,
+            cache_write_tokens=0,
+            output_tokens=5,
+            estimated=False,
+            attempt=1,
+        )
+    )
     assert not sim.state.spend.priced
     assert sim.state.spend.last_input == 0
 

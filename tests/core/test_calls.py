@@ -31,9 +31,25 @@ def counted(name: str, effect: str, **more: Any) -> Any:
 def once(*calls: Any, tools: dict[str, Any] | None = None, then: Any = None, **more: Any) -> Sim:
     """A model that asks for this batch, and then for nothing that matters."""
     RAN.clear()
-    own = {n: counted(n, e) for n, e in {"look": "read", "web": "read_outside", "edit": "edit", "put": "idempotent", "pay": "write", "sh": "shell"}.items()}
+    own = {
+        n: counted(n, e)
+        for n, e in {
+            "look": "read",
+            "web": "read_outside",
+            "edit": "edit",
+            "put": "idempotent",
+            "pay": "write",
+            "sh": "shell",
+        }.items()
+    }
     after = then or says("", call("wait", seconds=1))
-    return Sim(lambda s: says("", *calls) if len(s.asked) == 1 else after, tools=own | (tools or {}), contract=FILE, limits={"turns": 9.0}, **more)
+    return Sim(
+        lambda s: says("", *calls) if len(s.asked) == 1 else after,
+        tools=own | (tools or {}),
+        contract=FILE,
+        limits={"turns": 9.0},
+        **more,
+    )
 
 
 def settled(sim: Sim) -> list[ev.ToolComplete]:
@@ -53,23 +69,37 @@ def codes(results: list[ev.ToolComplete]) -> list[str]:
     return [r.error.code if r.error else "ok" for r in results]
 
 
-# ----------------------------------------------------------------------------------------------------------------- one result each
+# ---------------------------------------------------------------------------------------------------------------- one result each
 
 
 def test_every_call_of_a_batch_has_one_result_whatever_it_is() -> None:
     """Good, unknown, malformed, misfitting, twin, claim: one each."""
-    tools = {"strict": (spec("strict", "write", check=lambda a: None if "to" in a else "'to' is missing"), lambda a: (True, "ok"))}
+    tools = {
+        "strict": (spec("strict", "write", check=lambda a: None if "to" in a else "'to' is missing"), lambda a: (True, "ok"))
+    }
     sim = once(
-        call("look", n=1), call("nope"), call("pay", raw="{"), call("strict"), call("look", n=1), call("task_complete", raw="[1]"),
-        call("report_blocked", reason="x"), tools=tools,
-    )  # fmt: skip
+        call("look", n=1),
+        call("nope"),
+        call("pay", raw="{"),
+        call("strict"),
+        call("look", n=1),
+        call("task_complete", raw="[1]"),
+        call("report_blocked", reason="x"),
+        tools=tools,
+    )
     results = settled(sim)
     asked = [r.tool_call_id for m in sim.of(ev.AssistantMessage) for r in m.tool_requests]
     assert sorted(r.tool_call_id for r in results) == sorted(asked)
     by_id = {r.tool_call_id: r for r in results}
     assert codes([by_id[i] for i in asked]) == [
-        "ok", "unknown_tool", "malformed", "malformed", "ok", "malformed", "refused_claim",
-    ]  # fmt: skip
+        "ok",
+        "unknown_tool",
+        "malformed",
+        "malformed",
+        "ok",
+        "malformed",
+        "refused_claim",
+    ]
     assert [r.executed for r in (by_id[i] for i in asked)] == [True, False, False, False, False, False, False]
 
 
@@ -110,7 +140,7 @@ def test_identical_calls_run_once_and_share_the_result() -> None:
     assert results[1].cached
 
 
-# -------------------------------------------------------------------------------------------------------------------------- memory
+# ------------------------------------------------------------------------------------------------------------------------- memory
 
 
 def repeated(name: str, second: dict[str, Any], first_ok: bool = True, **more: Any) -> Sim:
@@ -123,9 +153,11 @@ def repeated(name: str, second: dict[str, Any], first_ok: bool = True, **more: A
     effect = more.pop("effect")
     RAN.clear()
     sim = Sim(
-        lambda s: says("", call(name, to="x", **(second if len(s.asked) > 1 else {}))), contract=FILE, limits={"turns": 9.0},
+        lambda s: says("", call(name, to="x", **(second if len(s.asked) > 1 else {}))),
+        contract=FILE,
+        limits={"turns": 9.0},
         tools={name: (spec(name, effect, **more), play)},
-    )  # fmt: skip
+    )
     for _ in range(3):
         sim.until(effects.CallModel)
     return sim
@@ -179,11 +211,18 @@ def test_a_write_that_failed_is_remembered_and_one_that_did_not_run_is_not() -> 
         asked = next(c for c in sim.state.turn.calls.values() if c.state == "started")
         raw, norm = digests("refused by the server")
         return ev.ToolComplete(
-            tool_call_id=asked.request.tool_call_id, success=False, executed=False, result=ev.Result(content="refused by the server"),
-            error=ev.Failure(code="denied", message="x"), hash=raw, norm_hash=norm,
-        )  # fmt: skip
+            tool_call_id=asked.request.tool_call_id,
+            success=False,
+            executed=False,
+            result=ev.Result(content="refused by the server"),
+            error=ev.Failure(code="denied", message="x"),
+            hash=raw,
+            norm_hash=norm,
+        )
 
-    sim = Sim(lambda s: says("", call("tool", to="x")), contract=FILE, limits={"turns": 9.0}, tools={"tool": (spec("tool"), play)})
+    sim = Sim(
+        lambda s: says("", call("tool", to="x")), contract=FILE, limits={"turns": 9.0}, tools={"tool": (spec("tool"), play)}
+    )
     for _ in range(3):
         sim.until(effects.CallModel)
     assert state["ran"] == 2
@@ -194,13 +233,15 @@ def test_the_key_is_over_goal_tool_and_arguments() -> None:
     keys = []
     for goal in ("g", "h"):
         sim = once(call("put", a=1), call("put", a=2))
-        sim.state.goal.queued = ev.GoalQueued(**{f: getattr(sim.state.goal.queued, f) for f in ev.GoalQueued.__struct_fields__} | {"goal_id": goal})
+        sim.state.goal.queued = ev.GoalQueued(
+            **{f: getattr(sim.state.goal.queued, f) for f in ev.GoalQueued.__struct_fields__} | {"goal_id": goal}
+        )
         settled(sim)
         keys += [s.key for s in sim.of(ev.ToolStart)]
     assert len(set(keys)) == 4
 
 
-# ------------------------------------------------------------------------------------------------------------------------ permission
+# --------------------------------------------------------------------------------------------------------------------- permission
 
 
 def asking(*names: str) -> Any:
@@ -212,9 +253,7 @@ def decided(sim: Sim, kind: str, *requests: str, **more: Any) -> None:
     """A human decides all open grants, or those named."""
     for grant in list(sim.state.grants.values()):
         if not grant.kind and (not requests or grant.id in requests):
-            sim.record(
-                ev.PermissionCompleted(request_id=grant.id, result=ev.Decision(kind=kind), scope="once", by="me", **more)
-            )
+            sim.record(ev.PermissionCompleted(request_id=grant.id, result=ev.Decision(kind=kind), scope="once", by="me", **more))
 
 
 def test_allowed_calls_run_first_then_all_that_ask_are_asked_at_once() -> None:
@@ -363,27 +402,44 @@ def test_reads_beside_an_approved_call_still_run() -> None:
     assert sorted(name for name, _ in sim.executed) == ["look", "pay"]
 
 
-# ------------------------------------------------------------------------------------------------------------------- ask_user, wait
+# ----------------------------------------------------------------------------------------------------------------- ask_user, wait
 
 
 def test_ask_user_ends_the_batch() -> None:
     """Calls before it run, calls after it did not, claims are refused, and the goal waits without an end."""
     sim = once(
-        call("task_complete", summary="x"), call("look", n=1), call("ask_user", question="which?", options=["a", 2]), call("pay", n=2),
+        call("task_complete", summary="x"),
+        call("look", n=1),
+        call("ask_user", question="which?", options=["a", 2]),
+        call("pay", n=2),
         call("report_blocked", reason="y"),
-    )  # fmt: skip
+    )
     sim.until(effects.CallModel)
     while sim.state.phase == "working":
         sim.step()
     assert (sim.state.phase, sim.state.goal.parked.on, sim.state.goal.parked.until) == ("waiting", "question", None)
     by_name = {
-        r.name: c.code for m in sim.of(ev.AssistantMessage) for r in m.tool_requests for i, c in sim.state.turn.calls.items()
+        r.name: c.code
+        for m in sim.of(ev.AssistantMessage)
+        for r in m.tool_requests
+        for i, c in sim.state.turn.calls.items()
         if i == r.tool_call_id
-    }  # fmt: skip
-    assert by_name == {"task_complete": "refused_claim", "look": "", "ask_user": "", "pay": "not_run_question", "report_blocked": "not_run_question"}
+    }
+    assert by_name == {
+        "task_complete": "refused_claim",
+        "look": "",
+        "ask_user": "",
+        "pay": "not_run_question",
+        "report_blocked": "not_run_question",
+    }
     assert [name for name, _ in sim.executed] == ["look"]
     (question,) = sim.of(ev.QuestionAsked)
-    assert (question.question, question.options, question.allow_freeform, question.on_timeout) == ("which?", ["a", "2"], True, "continue")
+    assert (question.question, question.options, question.allow_freeform, question.on_timeout) == (
+        "which?",
+        ["a", "2"],
+        True,
+        "continue",
+    )
 
 
 @pytest.mark.parametrize("way", ["answer", "message"])
@@ -523,7 +579,9 @@ def test_a_claim_with_broken_arguments_claims_nothing() -> None:
 
 def test_a_claim_is_refused_while_a_question_is_open() -> None:
     """The kernel's own question still waits for its answer when a person resumes over it."""
-    sim = Sim(lambda s: says("hm") if len(s.asked) < 3 else says("", call("task_complete", summary="x")), contract=FILE, reachable=True)
+    sim = Sim(
+        lambda s: says("hm") if len(s.asked) < 3 else says("", call("task_complete", summary="x")), contract=FILE, reachable=True
+    )
     sim.until(effects.Wait)
     sim.resume()
     sim.state.round_open = True
@@ -543,7 +601,10 @@ def test_a_cut_answer_ends_its_turn_as_cut() -> None:
     """Its calls have run all the same."""
     for finish, outcome in (("length", "cut"), ("cut", "cut"), ("stop", "ok"), ("odd", "ok")):
         sim = Sim(
-            lambda s, f=finish: says("", call("look"), finish=f), tools={"look": counted("look", "read")}, contract=FILE, limits={"turns": 2.0}
+            lambda s, f=finish: says("", call("look"), finish=f),
+            tools={"look": counted("look", "read")},
+            contract=FILE,
+            limits={"turns": 2.0},
         )
         sim.run()
         assert sim.of(ev.TurnEnd)[0].outcome == outcome

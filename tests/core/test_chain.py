@@ -30,6 +30,8 @@ def test_each_line_names_the_hash_of_the_bytes_before_it() -> None:
 
 def test_a_link_is_over_bytes_not_meaning() -> None:
     """The same event written with other spacing is another line."""
-    line = codec.frame(codec.encode_data(ev.Abort(reason="r", by="b")), "abort", id="i", seq=1, prev="0", timestamp="t", parent=None)
+    line = codec.frame(
+        codec.encode_data(ev.Abort(reason="r", by="b")), "abort", id="i", seq=1, prev="0", timestamp="t", parent=None
+    )
     assert chain.link(line) == sha256(line).hexdigest()
     assert chain.link(line) != chain.link(line.replace(b":", b": ", 1))

@@ -99,9 +99,12 @@ def test_an_agreeing_judge_verifies_and_says_whether_it_is_independent() -> None
     """Gates green before and after, and a judge that agrees."""
     for independent, words in ((True, "independent judge judge"), (False, "judge (same model, not independent) judge")):
         sim = goal(
-            [EDIT, DONE], contract(gates=[GATE], judge="auto"), gates=lambda g, s: ("pass", 0), judge=lambda s: YES,
+            [EDIT, DONE],
+            contract(gates=[GATE], judge="auto"),
+            gates=lambda g, s: ("pass", 0),
+            judge=lambda s: YES,
             judge_independent=independent,
-        )  # fmt: skip
+        )
         ended = sim.run()
         assert ended is not None
         assert (ended.verified, ended.verified_by) == (True, [words])
@@ -183,9 +186,12 @@ def test_the_order_is_deliverables_inputs_gates_judge() -> None:
 
     terms = contract(gates=[GATE], deliverables=["out.md"], judge="auto", confront="never")
     script = [
-        DONE, says("", call("edit", path="out.md"), CLAIM), says("", call("edit", path="x"), CLAIM),
-        says("", call("edit", path="f"), CLAIM), says("", call("edit", path="y"), CLAIM),
-    ]  # fmt: skip
+        DONE,
+        says("", call("edit", path="out.md"), CLAIM),
+        says("", call("edit", path="x"), CLAIM),
+        says("", call("edit", path="f"), CLAIM),
+        says("", call("edit", path="y"), CLAIM),
+    ]
     sim = goal(script, terms, gates=is_green("f"), judge=judge, rules=FREE, limits={"turns": 6.0})
     look = sim.look
 
@@ -200,15 +206,26 @@ def test_the_order_is_deliverables_inputs_gates_judge() -> None:
     assert [r.why for r in sim.of(ev.GoalReturned)] == ["deliverable", "protected", "gate", "judge", "judge"]
     missing = [r.missing for r in sim.of(ev.GoalReturned)]
     assert missing[:4] == [
-        ["deliverable absent: out.md"], ["verifier input modified: tests/a.py"], ["gate fails: make test (exit 1)"], ["the docs"],
-    ]  # fmt: skip
+        ["deliverable absent: out.md"],
+        ["verifier input modified: tests/a.py"],
+        ["gate fails: make test (exit 1)"],
+        ["the docs"],
+    ]
     assert len(asked) == 2
 
 
 def test_an_agent_that_edits_the_named_test_is_refused_until_it_is_undone() -> None:
     """Green gates over changed tests prove nothing; undoing the change lets the claim pass."""
-    script = [says("", call("edit", path="tests/a.py", text="pass")), DONE, DONE, says("", call("edit", path="tests/a.py", text="0")), DONE]
-    sim = goal(script, contract(gates=[GATE]), gates=lambda g, s: ("pass", 0) if len(s.asked) else ("fail", 1), files={"tests/a.py": "0"})
+    script = [
+        says("", call("edit", path="tests/a.py", text="pass")),
+        DONE,
+        DONE,
+        says("", call("edit", path="tests/a.py", text="0")),
+        DONE,
+    ]
+    sim = goal(
+        script, contract(gates=[GATE]), gates=lambda g, s: ("pass", 0) if len(s.asked) else ("fail", 1), files={"tests/a.py": "0"}
+    )
     look = sim.look
 
     def with_inputs(purpose: str) -> ev.WorkspaceObserved:
@@ -240,7 +257,9 @@ def test_a_second_claim_with_nothing_done_since_is_answered_again_and_counts() -
 
 def test_a_failed_gate_is_run_again_once_the_world_moved() -> None:
     """An edit, or a foreign change of the files, makes it stale."""
-    sim = goal([EDIT, DONE, says("", call("edit", path="g"), CLAIM)], contract(gates=[GATE], confront="never"), gates=is_green("g"))
+    sim = goal(
+        [EDIT, DONE, says("", call("edit", path="g"), CLAIM)], contract(gates=[GATE], confront="never"), gates=is_green("g")
+    )
     ended = sim.run()
     assert ended is not None
     assert ended.verified
@@ -249,6 +268,7 @@ def test_a_failed_gate_is_run_again_once_the_world_moved() -> None:
 
 def test_gates_that_change_the_workspace_in_turn_wait_for_their_verifier() -> None:
     """Each makes the other stale: it does not run for ever."""
+
     def gates(gate: ev.Gate, sim: Sim) -> tuple[str, int]:
         sim.files["cache"] = gate.gate_id
         return "pass", 0
@@ -259,13 +279,15 @@ def test_gates_that_change_the_workspace_in_turn_wait_for_their_verifier() -> No
     assert "gates change the workspace in turn" in sim.state.goal.parked.said
 
 
-# -------------------------------------------------------------------------------------------------------------------------- broken
+# ------------------------------------------------------------------------------------------------------------------------- broken
 
 
 @pytest.mark.parametrize("code", [126, 127])
 def test_a_broken_gate_parks_after_3_in_a_row_and_each_time_after(code: int) -> None:
     """The model is not asked meanwhile; back-off 1, 5, 15 minutes; after a day it is blocked as unverifiable."""
-    sim = goal([EDIT, DONE], contract(gates=[GATE], confront="never"), gates=lambda g, s: ("broken", code) if s.asked else ("fail", 1))
+    sim = goal(
+        [EDIT, DONE], contract(gates=[GATE], confront="never"), gates=lambda g, s: ("broken", code) if s.asked else ("fail", 1)
+    )
     waits = []
     for _ in range(4):
         act = sim.until(effects.Wait)
@@ -286,7 +308,11 @@ def test_a_broken_gate_parks_after_3_in_a_row_and_each_time_after(code: int) -> 
 def test_a_repaired_gate_goes_on_from_its_wait() -> None:
     """The claim is still under check."""
     state = {"broken": True}
-    sim = goal([EDIT, DONE], contract(gates=[GATE], confront="never"), gates=lambda g, s: ("broken", 126) if state["broken"] and s.asked else is_green("f")(g, s))
+    sim = goal(
+        [EDIT, DONE],
+        contract(gates=[GATE], confront="never"),
+        gates=lambda g, s: ("broken", 126) if state["broken"] and s.asked else is_green("f")(g, s),
+    )
     act = sim.until(effects.Wait)
     state["broken"] = False
     sim.now = act.until
@@ -300,7 +326,11 @@ def test_a_repaired_gate_goes_on_from_its_wait() -> None:
 def test_a_human_message_ends_the_wait_and_nothing_is_remembered_as_a_verdict() -> None:
     """The claim is answered not verified, does count as one, and the next claim is checked anew in the same world."""
     state = {"broken": True}
-    sim = goal([EDIT, DONE], contract(gates=[GATE], confront="never"), gates=lambda g, s: ("broken", 126) if state["broken"] and s.asked else is_green("f")(g, s))
+    sim = goal(
+        [EDIT, DONE],
+        contract(gates=[GATE], confront="never"),
+        gates=lambda g, s: ("broken", 126) if state["broken"] and s.asked else is_green("f")(g, s),
+    )
     sim.until(effects.Wait)
     sim.hear("I have installed make")
     sim.until(effects.CallModel)
@@ -341,13 +371,17 @@ def test_the_judge_reads_from_the_start_of_the_goal() -> None:
     assert judging.reserved["tokens"] >= judging.reserved["input-tokens"] > 0
 
 
-# ---------------------------------------------------------------------------------------------------------------------------- judge
+# -------------------------------------------------------------------------------------------------------------------------- judge
 
 
 def test_a_judge_that_does_not_agree_returns_what_is_missing() -> None:
     """Its words are the claim's result; a judge that names nothing is answered in words."""
     verdicts = [NO, ev.GoalJudged(result="verdict", achieved=False, missing=[], because=[1], raw=""), YES]
-    sim = goal([says("", call("edit", path="f"), CLAIM)], contract(judge="auto", confront="never"), judge=lambda s: verdicts[len(s.of(ev.GoalJudged))])
+    sim = goal(
+        [says("", call("edit", path="f"), CLAIM)],
+        contract(judge="auto", confront="never"),
+        judge=lambda s: verdicts[len(s.of(ev.GoalJudged))],
+    )
     ended = sim.run()
     assert ended is not None
     assert ended.verified
@@ -357,7 +391,11 @@ def test_a_judge_that_does_not_agree_returns_what_is_missing() -> None:
 
 def test_impossible_goes_back_once_and_said_again_blocks() -> None:
     """On new evidence; the same claim in the same world is only answered again."""
-    sim = goal([EDIT, DONE, DONE, says("", call("edit", path="g"), CLAIM)], contract(judge="auto", confront="never"), judge=lambda s: CANNOT)
+    sim = goal(
+        [EDIT, DONE, DONE, says("", call("edit", path="g"), CLAIM)],
+        contract(judge="auto", confront="never"),
+        judge=lambda s: CANNOT,
+    )
     ended = sim.run()
     assert ended is not None
     assert (ended.phase, ended.handoff["detail"]["rule"]) == ("blocked", "impossible")
@@ -369,7 +407,11 @@ def test_impossible_goes_back_once_and_said_again_blocks() -> None:
 def test_impossible_once_and_achieved_later_is_done() -> None:
     """Who shows it by work is believed."""
     verdicts = [CANNOT, YES]
-    sim = goal([says("", call("edit", path="f"), CLAIM)], contract(judge="auto", confront="never"), judge=lambda s: verdicts[len(s.of(ev.GoalJudged))])
+    sim = goal(
+        [says("", call("edit", path="f"), CLAIM)],
+        contract(judge="auto", confront="never"),
+        judge=lambda s: verdicts[len(s.of(ev.GoalJudged))],
+    )
     ended = sim.run()
     assert ended is not None
     assert ended.verified
@@ -385,7 +427,7 @@ def test_an_answer_is_not_shown_to_the_auto_judge(judge: str, named: bool) -> No
     assert (ended.phase == "done") is not named
 
 
-# ----------------------------------------------------------------------------------------------------------------------- readiness
+# ---------------------------------------------------------------------------------------------------------------------- readiness
 
 
 def test_a_round_that_ends_unclaimed_with_shown_criteria_is_done_by_readiness() -> None:
@@ -406,7 +448,12 @@ def test_after_ten_reads_since_the_last_change_readiness_is_looked_at_inside_the
     assert ended is not None
     assert (ended.ended_by, len(sim.executed)) == ("readiness", 11)
 
-    sim = goal([EDIT, *looks[:25], says("", call("edit", path="g")), *looks[:12]], contract(gates=[GATE]), gates=is_green("g"), rules=FREE)
+    sim = goal(
+        [EDIT, *looks[:25], says("", call("edit", path="g")), *looks[:12]],
+        contract(gates=[GATE]),
+        gates=is_green("g"),
+        rules=FREE,
+    )
     ended = sim.run()
     assert ended is not None
     assert (ended.ended_by, len(sim.executed)) == ("readiness", 37)
@@ -419,7 +466,12 @@ def test_after_ten_reads_since_the_last_change_readiness_is_looked_at_inside_the
 
 def test_readiness_looks_only_after_something_was_done() -> None:
     """Ten reads in an untouched world are reading."""
-    sim = goal([says("", call("look", n=n)) for n in range(15)] + [DONE], contract(gates=[GATE]), gates=is_green("f"), limits={"turns": 14.0})
+    sim = goal(
+        [says("", call("look", n=n)) for n in range(15)] + [DONE],
+        contract(gates=[GATE]),
+        gates=is_green("f"),
+        limits={"turns": 14.0},
+    )
     sim.run()
     assert not sim.of(ev.GoalClaimed)
 
@@ -438,9 +490,12 @@ def test_without_anything_that_could_discriminate_readiness_never_ends_a_goal(te
 def test_readiness_asks_the_judge_once_per_world_and_that_counts() -> None:
     """A judge that disagrees is a verification and a nudge at the end of the round."""
     sim = goal(
-        [EDIT, says("that is it"), says("really"), EDIT, says("so")], contract(gates=[GATE], judge="auto"), gates=is_green("f"),
-        judge=lambda s: NO, limits={"turns": 6.0},
-    )  # fmt: skip
+        [EDIT, says("that is it"), says("really"), EDIT, says("so")],
+        contract(gates=[GATE], judge="auto"),
+        gates=is_green("f"),
+        judge=lambda s: NO,
+        limits={"turns": 6.0},
+    )
     sim.run()
     assert len(sim.of(ev.GoalJudged)) == 2
     assert [(r.why, r.tool_call_id) for r in sim.of(ev.GoalReturned)] == [("judge", None)] * 2
@@ -451,16 +506,18 @@ def test_readiness_asks_the_judge_once_per_world_and_that_counts() -> None:
 def test_readiness_does_not_start_where_no_verification_is_left() -> None:
     """It is the kernel's own idea: it caps nothing."""
     sim = goal(
-        [EDIT, DONE, says("", call("edit", path="g")), says("so"), says("so"), says("so")], contract(gates=[GATE], confront="never"),
-        gates=is_green("g"), limits={"turns": 40.0, "verifications": 1.0},
-    )  # fmt: skip
+        [EDIT, DONE, says("", call("edit", path="g")), says("so"), says("so"), says("so")],
+        contract(gates=[GATE], confront="never"),
+        gates=is_green("g"),
+        limits={"turns": 40.0, "verifications": 1.0},
+    )
     ended = sim.run()
     assert ended is not None
     assert ended.phase == "blocked"
     assert "readiness" not in [c.by for c in sim.of(ev.GoalClaimed)]
 
 
-# --------------------------------------------------------------------------------------------------------------------------- answers
+# ------------------------------------------------------------------------------------------------------------------------ answers
 
 
 def test_a_plain_answer_to_an_empty_contract_ends_an_untouched_goal() -> None:
@@ -502,7 +559,7 @@ def test_an_empty_answer_is_none() -> None:
     assert ended.phase == "blocked"
 
 
-# -------------------------------------------------------------------------------------------------------------------- report_blocked
+# ----------------------------------------------------------------------------------------------------------------- report_blocked
 
 BLOCKED = says("", call("report_blocked", reason="no key", needs=["API key"]))
 
@@ -559,7 +616,11 @@ def test_the_confrontation_of_a_report_does_not_use_up_that_of_a_claim() -> None
 
 def test_before_the_first_turn_every_gate_runs_once() -> None:
     """What was failing already is known."""
-    sim = goal([DONE], contract(gates=[GATE, ev.Gate(gate_id="h", run="lint")]), gates=lambda g, s: ("fail", 1) if g.gate_id == "h" else ("pass", 0))
+    sim = goal(
+        [DONE],
+        contract(gates=[GATE, ev.Gate(gate_id="h", run="lint")]),
+        gates=lambda g, s: ("fail", 1) if g.gate_id == "h" else ("pass", 0),
+    )
     sim.until(effects.CallModel)
     assert sim.types.index("workspace.observed") < sim.types.index("gate.started") < sim.types.index("assistant.turn_start")
     gates = sim.state.evidence.gates
@@ -578,7 +639,11 @@ def test_a_gate_that_a_crash_cut_at_the_start_runs_again() -> None:
 
 def test_a_command_not_found_at_the_start_is_red_and_what_brings_it_is_the_work() -> None:
     """The gate names a script that the agent has to write."""
-    sim = goal([says("", call("edit", path="run.sh")), DONE], contract(gates=[GATE]), gates=lambda g, s: ("pass", 0) if s.files else ("broken", 127))
+    sim = goal(
+        [says("", call("edit", path="run.sh")), DONE],
+        contract(gates=[GATE]),
+        gates=lambda g, s: ("pass", 0) if s.files else ("broken", 127),
+    )
     ended = sim.run()
     assert ended is not None
     assert ended.verified

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import get_args
 
 import msgspec
@@ -15,9 +16,14 @@ from tests.core.filled import fill, filled
 def line(event: ev.Event, seq: int = 3, parent: str | None = "above") -> bytes:
     """The event as a line."""
     return codec.frame(
-        codec.encode_data(event), codec.type_of(event), id="i", seq=seq, prev="0" * 64, timestamp="2026-11-30T17:02:11.482Z",
+        codec.encode_data(event),
+        codec.type_of(event),
+        id="i",
+        seq=seq,
+        prev="0" * 64,
+        timestamp="2026-11-30T17:02:11.482Z",
         parent=parent,
-    )  # fmt: skip
+    )
 
 
 @pytest.mark.parametrize("name", sorted(ev.EVENTS))
@@ -108,13 +114,13 @@ def test_a_bad_line_says_where_and_what() -> None:
         codec.decode(line(ev.Abort(reason="r", by="b")).replace(b'"r"', b"5"))
 
 
-@pytest.mark.parametrize("time", [0.0, 1.0, 1_000_000.001, 1_796_058_131.482, 4_102_444_799.999])
-def test_times_keep_their_milliseconds(time: float) -> None:
+@pytest.mark.parametrize("when", [0.0, 1.0, 1_000_000.001, 1_796_058_131.482, 4_102_444_799.999])
+def test_times_keep_their_milliseconds(when: float) -> None:
     """A stamp is UTC with milliseconds and reads back as the same time."""
-    text = codec.stamp(time)
+    text = codec.stamp(when)
     assert text.endswith("Z")
     assert len(text) == len("2026-11-30T17:02:11.482Z")
-    assert codec.seconds(text) == pytest.approx(time, abs=1e-6)
+    assert codec.seconds(text) == pytest.approx(when, abs=1e-6)
 
 
 def test_times_never_go_back_when_written() -> None:
@@ -127,8 +133,6 @@ def test_times_never_go_back_when_written() -> None:
 @pytest.mark.parametrize("zone", ["UTC", "Asia/Tokyo", "America/St_Johns"])
 def test_a_time_without_a_zone_is_utc_on_every_machine(zone: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """What a journal means does not depend on where it is read."""
-    import time
-
     monkeypatch.setenv("TZ", zone)
     time.tzset()
     try:
@@ -142,6 +146,17 @@ def test_a_time_without_a_zone_is_utc_on_every_machine(zone: str, monkeypatch: p
 def test_every_phase_has_a_wire_name() -> None:
     """Phases on the wire are the words of the glossary."""
     assert set(get_args(ev.Phase)) == {
-        "none", "queued", "working", "checking", "waiting", "paused", "closing", "done", "capped", "stuck", "blocked", "failed",
+        "none",
+        "queued",
+        "working",
+        "checking",
+        "waiting",
+        "paused",
+        "closing",
+        "done",
+        "capped",
+        "stuck",
+        "blocked",
+        "failed",
         "cancelled",
-    }  # fmt: skip
+    }

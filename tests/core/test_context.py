@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import msgspec
 import pytest
 
@@ -23,10 +25,19 @@ def test_the_opening_says_goal_contract_rights_and_limits() -> None:
     """The first message holds all that stays true for the goal."""
     text = opening(QUEUED)
     for part in (
-        "# Goal\nmake it green", "# Workspace\n/w", "exits with status 0: make test", "new or changed: out.md",
-        "stays as it is: tests/a.py", "- be short", "mode ask", "network allowed", "allowed: shell(git *)", "denied: shell(rm *)",
-        "turns 5 turns", "cost 2.00 usd",
-    ):  # fmt: skip
+        "# Goal\nmake it green",
+        "# Workspace\n/w",
+        "exits with status 0: make test",
+        "new or changed: out.md",
+        "stays as it is: tests/a.py",
+        "- be short",
+        "mode ask",
+        "network allowed",
+        "allowed: shell(git *)",
+        "denied: shell(rm *)",
+        "turns 5 turns",
+        "cost 2.00 usd",
+    ):
         assert part in text
 
 
@@ -43,8 +54,9 @@ def test_a_sent_message_is_never_rewritten() -> None:
     """Consecutive requests share every message but what came last, whatever was noticed or warned of."""
     sim = Sim(
         lambda s: says("", *[call("look", n=len(s.asked) // 3)] * 2) if len(s.asked) < 12 else says("words"),
-        tools={"look": (spec("look", "read"), lambda a: (True, "the same answer, every time"))}, limits={"turns": 13.0},
-    )  # fmt: skip
+        tools={"look": (spec("look", "read"), lambda a: (True, "the same answer, every time"))},
+        limits={"turns": 13.0},
+    )
     sent: list[list[object]] = []
     model = sim.model
 
@@ -55,7 +67,7 @@ def test_a_sent_message_is_never_rewritten() -> None:
     sim.model = watch  # type: ignore[assignment]
     sim.run()
     assert len(sent) > 8
-    for before, after in zip(sent, sent[1:], strict=False):
+    for before, after in pairwise(sent):
         assert after[: len(before)] == before
     assert "stall.noticed" in sim.types
     assert "limit.warned" in sim.types
@@ -63,7 +75,11 @@ def test_a_sent_message_is_never_rewritten() -> None:
 
 def test_the_request_hash_changes_with_every_request_and_replays() -> None:
     """turn_start names what was sent before it: a rolling digest of all messages."""
-    sim = Sim(lambda s: says("", call("look", n=len(s.asked))), tools={"look": (spec("look", "read"), lambda a: (True, str(a)))}, limits={"turns": 5.0})
+    sim = Sim(
+        lambda s: says("", call("look", n=len(s.asked))),
+        tools={"look": (spec("look", "read"), lambda a: (True, str(a)))},
+        limits={"turns": 5.0},
+    )
     sim.run()
     hashes = [e.request_hash for e in sim.of(ev.TurnStart)]
     assert len(set(hashes)) == len(hashes) >= 5

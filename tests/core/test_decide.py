@@ -44,7 +44,7 @@ def rest(sim: Sim) -> str:
     raise AssertionError(sim.types[-20:])
 
 
-# -------------------------------------------------------------------------------------------------------------------- queued, idle
+# ------------------------------------------------------------------------------------------------------------------- queued, idle
 
 
 def test_without_a_goal_there_is_nothing_to_do() -> None:
@@ -77,18 +77,15 @@ def test_a_goal_whose_time_is_over_before_it_starts_is_capped_without_a_model() 
     assert ended.missing == ["the goal was not started"]
 
 
-# --------------------------------------------------------------------------------------------------------------------------- stops
+# -------------------------------------------------------------------------------------------------------------------------- stops
 
-STOPS = [
-    "stop", "Stop.", "STOP!!!", " stop \n", "please stop", "Please stop.", "stop please", "stop, please", "stop now", "Stop it!",
-    "halt", "Halt!", "pause", "please pause", "cancel", "Cancel.", "abort", "abort now", "stop stop stop", "stop. now.", "no, stop",
-    "ok stop", "stop immediately", "pause…",
-]  # fmt: skip
-NOT_STOPS = [
-    "stop using tabs", "please stop using tabs", "don't stop", "stop the server", "stop when the tests pass", "abort the merge first",
-    "cancel the order in test_a.py", "pause the video player in the fixture", "stopwords", "nonstop", "unstoppable", "halting problem",
-    "what does stop do?", "stop?", "stop and think", "the stop button", "", "now", "please", "go on, do not stop now", "stop: tabs",
-]  # fmt: skip
+STOPS = """\
+stop|Stop.|STOP!!!| stop |please stop|Please stop.|stop please|stop, please|stop now|Stop it!|halt|Halt!|pause|please pause|cancel
+Cancel.|abort|abort now|stop stop stop|stop. now.|no, stop|ok stop|stop immediately|pause…""".replace("\n", "|").split("|")
+NOT_STOPS = """\
+stop using tabs|please stop using tabs|don't stop|stop the server|stop when the tests pass|abort the merge first|stopwords|nonstop
+cancel the order in test_a.py|pause the video player in the fixture|unstoppable|halting problem|what does stop do?|stop?|now
+please|stop and think|the stop button|go on, do not stop now|stop: tabs||""".replace("\n", "|").split("|")
 
 
 @pytest.mark.parametrize("text", STOPS)
@@ -119,52 +116,77 @@ def test_a_message_that_says_more_does_not_pause(text: str) -> None:
     assert text in [m.text for m in sim.state.window.messages]
 
 
-def stages() -> dict[str, Any]:
-    """A goal brought to each phase in which it can be stopped."""
-
-    def queued(sim: Sim) -> None:
-        pass
-
-    def tools(sim: Sim) -> None:
-        sim.until(effects.CallModel)
-
-    def question(sim: Sim) -> None:
-        sim.model = lambda s: says("", call("ask_user", question="?"))
-        sim.until(effects.Wait)
-
-    def grant(sim: Sim) -> None:
-        sim.state.kit.permit, sim.state.kit.reachable = (lambda s, a: Verdict("ask")), True
-        sim.until(effects.Wait)
-
-    def silent(sim: Sim) -> None:
-        sim.model, sim.state.kit.reachable = (lambda s: says("hm")), True
-        sim.until(effects.Wait)
-
-    def time(sim: Sim) -> None:
-        sim.model = lambda s: says("", call("wait", seconds=99))
-        sim.until(effects.Wait)
-
-    def model(sim: Sim) -> None:
-        sim.model = lambda s: "network"
-        sim.until(effects.Wait)
-
-    def check(sim: Sim) -> None:
-        sim.model = lambda s: says("", call("task_complete", summary="x"))
-        while sim.state.phase != "checking":
-            sim.step()
-
-    def report(sim: Sim) -> None:
-        sim.model, sim.state.kit.reachable = (lambda s: says("", call("report_blocked", reason="x"))), True
-        sim.until(effects.Wait)
-
-    return {f.__name__: f for f in (queued, tools, question, grant, silent, time, model, check, report)}
+def _queued(sim: Sim) -> None:
+    """Not started yet."""
 
 
-@pytest.mark.parametrize("stage", stages())
+def _tools(sim: Sim) -> None:
+    """Calls are open."""
+    sim.until(effects.CallModel)
+
+
+def _question(sim: Sim) -> None:
+    """A question is open."""
+    sim.model = lambda s: says("", call("ask_user", question="?"))
+    sim.until(effects.Wait)
+
+
+def _grant(sim: Sim) -> None:
+    """A permission is asked for."""
+    sim.state.kit.permit, sim.state.kit.reachable = (lambda s, a: Verdict("ask")), True
+    sim.until(effects.Wait)
+
+
+def _silent(sim: Sim) -> None:
+    """Two rounds of words, a human is asked."""
+    sim.model, sim.state.kit.reachable = (lambda s: says("hm")), True
+    sim.until(effects.Wait)
+
+
+def _time(sim: Sim) -> None:
+    """It waits for a time."""
+    sim.model = lambda s: says("", call("wait", seconds=99))
+    sim.until(effects.Wait)
+
+
+def _model(sim: Sim) -> None:
+    """It waits for a model that is down."""
+    sim.model = lambda s: "network"
+    sim.until(effects.Wait)
+
+
+def _check(sim: Sim) -> None:
+    """A claim is under check."""
+    sim.model = lambda s: says("", call("task_complete", summary="x"))
+    while sim.state.phase != "checking":
+        sim.step()
+
+
+def _report(sim: Sim) -> None:
+    """It said twice that it is blocked, a human is asked."""
+    sim.model, sim.state.kit.reachable = (lambda s: says("", call("report_blocked", reason="x"))), True
+    sim.until(effects.Wait)
+
+
+STAGES = {
+    "queued": _queued,
+    "tools": _tools,
+    "question": _question,
+    "grant": _grant,
+    "silent": _silent,
+    "time": _time,
+    "model": _model,
+    "check": _check,
+    "report": _report,
+}
+"""Ways to bring a goal to each phase in which it can be stopped."""
+
+
+@pytest.mark.parametrize("stage", STAGES)
 def test_a_stop_pauses_whatever_is_open_and_a_resume_goes_on_from_there(stage: str) -> None:
     """Before anything else; nothing that was open is lost."""
     sim = goal(says("", call("look"), call("pay")))
-    stages()[stage](sim)
+    STAGES[stage](sim)
     phase = sim.state.phase
     sim.hear("stop")
     act = sim.step()
@@ -178,11 +200,11 @@ def test_a_stop_pauses_whatever_is_open_and_a_resume_goes_on_from_there(stage: s
     assert not {"interrupted", "cancelled"} & set(results(sim))
 
 
-@pytest.mark.parametrize("stage", [s for s in stages() if s != "queued"])
+@pytest.mark.parametrize("stage", [s for s in STAGES if s != "queued"])
 def test_an_abort_ends_the_turn_and_what_it_waits_for(stage: str) -> None:
     """Open calls are interrupted, the goal waits for the next human message and then works on it; no call has two results."""
     sim = goal(says("", call("look"), call("pay")))
-    stages()[stage](sim)
+    STAGES[stage](sim)
     sim.record(ev.Abort(reason="ctrl-c", by="me"))
     assert rest(sim) == "paused"
     assert sim.state.goal.pause == "interrupt"
@@ -243,18 +265,22 @@ def test_a_refusal_with_stop_ends_the_turn() -> None:
     sim = goal(says("", call("pay", n=1), call("pay", n=2)), permit=lambda s, a: Verdict("ask"), reachable=True)
     sim.until(effects.Wait)
     request = sim.of(ev.PermissionRequested)[0].request_id
-    sim.record(ev.PermissionCompleted(request_id=request, result=ev.Decision(kind="denied-interactively-by-user"), scope="once", by="me", stop=True))
+    sim.record(
+        ev.PermissionCompleted(
+            request_id=request, result=ev.Decision(kind="denied-interactively-by-user"), scope="once", by="me", stop=True
+        )
+    )
     assert rest(sim) == "paused"
     assert results(sim) == ["interrupted", "interrupted"]
     assert sim.executed == []
     assert all(g.kind for g in sim.state.grants.values())
 
 
-@pytest.mark.parametrize("stage", stages())
+@pytest.mark.parametrize("stage", STAGES)
 def test_a_cancel_ends_the_goal_from_every_phase(stage: str) -> None:
     """Open calls are cancelled, no model is asked again, the end says by whom."""
     sim = goal(says("", call("look"), call("pay")))
-    stages()[stage](sim)
+    STAGES[stage](sim)
     asked = len(sim.asked)
     sim.record(ev.GoalClosing(target="cancelled", reason="person", by="me", detail={}))
     assert rest(sim) == "cancelled"
@@ -283,9 +309,7 @@ def test_a_cancel_while_paused_and_while_closing() -> None:
 @pytest.mark.parametrize("how", ["abort", "pause", "cancel"])
 def test_a_judge_that_was_stopped_has_spent_its_reservation(how: str) -> None:
     """Every paid call has exactly one usage; after a pause it is asked again."""
-    sim = goal(
-        says("", call("task_complete", summary="x")), contract=ev.Contract(confront="never"), judge=lambda s: YES
-    )  # fmt: skip
+    sim = goal(says("", call("task_complete", summary="x")), contract=ev.Contract(confront="never"), judge=lambda s: YES)
     act = sim.until(effects.AskJudge, perform=False)
     reserved = act.events[0].reserved
     stop = {
@@ -354,7 +378,9 @@ def test_a_start_without_an_end_is_decided_by_its_class(name: str) -> None:
 
 def test_a_write_whose_effect_is_unknown_is_not_made_again_by_repeating_it() -> None:
     """Its key is taken until the model insists."""
-    sim = goal(says("", call("pay", to="x")), says("", call("pay", to="x")), says("", call("pay", to="x", again="it was not there")))
+    sim = goal(
+        says("", call("pay", to="x")), says("", call("pay", to="x")), says("", call("pay", to="x", again="it was not there"))
+    )
     sim.until(effects.RunTools, perform=False)
     sim.crash()
     sim.until(effects.CallModel)
@@ -403,7 +429,7 @@ def test_an_edit_is_run_again_with_what_its_start_knew() -> None:
 def test_a_wait_is_attached_again_and_never_begun_twice(stage: str) -> None:
     """Same question, same grant, same time."""
     sim = goal(says("", call("pay")))
-    stages()[stage](sim)
+    STAGES[stage](sim)
     until = sim.state.goal.parked.until
     sim.crash()
     act = sim.step()
@@ -645,7 +671,7 @@ def test_other_waits_end_at_their_time(on: Any) -> None:
     assert sim.of(ev.GoalResumed)[-1].cause == f"{on} over"
 
 
-# ------------------------------------------------------------------------------------------------------------------ rounds, messages
+# --------------------------------------------------------------------------------------------------------------- rounds, messages
 
 
 def test_a_human_message_is_steering_inside_a_round() -> None:
@@ -704,7 +730,7 @@ def test_messages_of_other_agents_are_no_human_words() -> None:
     assert "stop" in [m.text for m in sim.state.window.messages]
 
 
-# --------------------------------------------------------------------------------------------------------------------------- resume
+# ------------------------------------------------------------------------------------------------------------------------- resume
 
 
 def ended_as(phase: str) -> Sim:
@@ -796,7 +822,7 @@ def test_a_second_goal_in_the_session_starts_from_nothing_but_the_journal() -> N
     assert sim.state.spend.turns == 3
 
 
-# ------------------------------------------------------------------------------------------------------------------------- closing
+# ------------------------------------------------------------------------------------------------------------------------ closing
 
 
 def test_the_closing_turn_has_a_prompt_of_its_own_and_no_tools_are_run_from_it() -> None:
@@ -831,7 +857,9 @@ def test_a_goal_that_ends_before_any_turn_asks_no_model() -> None:
     sim.run()
     asked = len(sim.asked)
     queued = sim.of(ev.GoalQueued)[0]
-    again = {f: getattr(queued, f) for f in queued.__struct_fields__} | {"limits": {"turns": 40.0, "tokens": 50_000.0, "input-tokens": 41_000.0}}
+    again = {f: getattr(queued, f) for f in queued.__struct_fields__} | {
+        "limits": {"turns": 40.0, "tokens": 50_000.0, "input-tokens": 41_000.0}
+    }
     sim.record(ev.GoalQueued(**again))
     sim.state.kit.head_bytes = 200_000
     ended = sim.run()
@@ -853,7 +881,12 @@ def test_a_failed_or_cancelled_goal_gets_no_closing_turn() -> None:
 
 def test_the_answer_that_fills_a_limit_still_has_its_calls_run_and_its_claim_checked() -> None:
     """A limit stops only what would spend on it."""
-    sim = goal(says("", call("edit"), call("task_complete", summary="x")), contract=GATED, gates=lambda g, s: ("pass", 0) if s.executed else ("fail", 1), limits={"turns": 1.0})
+    sim = goal(
+        says("", call("edit"), call("task_complete", summary="x")),
+        contract=GATED,
+        gates=lambda g, s: ("pass", 0) if s.executed else ("fail", 1),
+        limits={"turns": 1.0},
+    )
     assert rest(sim) == "done"
     assert sim.state.goal.ended.verified
     assert sim.executed == [("edit", {})]

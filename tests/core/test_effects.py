@@ -42,10 +42,12 @@ def whole() -> Sim:
         return True, "ok"
 
     sim = Sim(
-        model, tools={"edit": (spec("edit", "edit"), edit)}, contract=GATED,
+        model,
+        tools={"edit": (spec("edit", "edit"), edit)},
+        contract=GATED,
         gates=lambda gate, s: ("pass", 0) if s.files else ("fail", 1),
         judge=lambda s: ev.GoalJudged(result="verdict", achieved=True, missing=[], because=[1], raw=""),
-    )  # fmt: skip
+    )
     return sim
 
 

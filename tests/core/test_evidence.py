@@ -33,7 +33,7 @@ def run(outcome: str, exit_code: int | None = None, **more: Any) -> ev.GateFinis
     """A gate's end."""
     return ev.GateFinished(
         gate_id="g", outcome=outcome, exit_code=exit_code, output="tail", duration_ms=1, fingerprint="f", stale=False, **more
-    )  # fmt: skip
+    )
 
 
 def look(purpose: str = "claim", **more: Any) -> ev.WorkspaceObserved:
@@ -149,9 +149,7 @@ def test_broken_runs_are_counted_in_a_row() -> None:
 def test_a_deliverable_is_there_not_empty_and_not_as_at_the_start(start: str, now: str, missing: str | None) -> None:
     """All three, and then it has shown something."""
     contract = ev.Contract(deliverables=["out.md"])
-    seen = Evidence(
-        baseline=look("baseline", deliverables={"out.md": start}), look=look(deliverables={"out.md": now})
-    )  # fmt: skip
+    seen = Evidence(baseline=look("baseline", deliverables={"out.md": start}), look=look(deliverables={"out.md": now}))
     assert absent(seen, contract) == ([missing] if missing else [])
     assert discriminating(seen, contract) == ([] if missing else ["deliverable out.md"])
 
@@ -256,12 +254,19 @@ def test_the_confrontation_shows_all_evidence_and_no_verdict() -> None:
             deliverables={"out.md": "a" * 64}, named=["tests/a.py"], protected=["tests/a.py", "setup.cfg"], diff="+ line\n"
         ),
         gates={"g": GateState(baseline="pass", outcome="fail", exit_code=1, output="x" * 3000 + " boom")},
-    )  # fmt: skip
+    )
     text = confrontation(seen, contract, ["write docs"], ["gate fails: make test"])
     for part in (
-        "- gate fails: make test", "Gate `make test`: fail (exit 1, at the start: pass)", " boom", "- out.md: aaaaaaaaaaaa\n",
-        "- b.md: absent", "- tests/a.py\n- setup.cfg", "- write docs", "+ line", "call task_complete again",
-    ):  # fmt: skip
+        "- gate fails: make test",
+        "Gate `make test`: fail (exit 1, at the start: pass)",
+        " boom",
+        "- out.md: aaaaaaaaaaaa\n",
+        "- b.md: absent",
+        "- tests/a.py\n- setup.cfg",
+        "- write docs",
+        "+ line",
+        "call task_complete again",
+    ):
         assert part in text
     assert "lint" not in text
     assert len(text) < 4000
@@ -298,7 +303,11 @@ def test_a_gate_in_words(state: GateState, text: str) -> None:
 
 def test_a_look_that_finds_a_foreign_change_raises_the_world() -> None:
     """Somebody else edited: gates from before are stale, and it counts as progress."""
-    sim = Sim(lambda s: says("", call("look", n=len(s.asked))), tools={"look": (spec("look", "read"), lambda a: (True, str(a)))}, contract=GATED)
+    sim = Sim(
+        lambda s: says("", call("look", n=len(s.asked))),
+        tools={"look": (spec("look", "read"), lambda a: (True, str(a)))},
+        contract=GATED,
+    )
     sim.until(effects.RunTools)
     world = sim.state.evidence.world
     sim.record(sim.look("resume"))
@@ -323,7 +332,9 @@ def test_processes_that_start_and_exit_raise_the_world() -> None:
     """What runs beside the agent may change anything."""
     sim = Sim(lambda s: says(""))
     sim.record(
-        ev.ProcessStarted(process_id="p", pid=1, start_time=1.0, command="srv", tool_call_id="c", notify_on_exit=True, stays=False)
+        ev.ProcessStarted(
+            process_id="p", pid=1, start_time=1.0, command="srv", tool_call_id="c", notify_on_exit=True, stays=False
+        )
     )
     assert (sim.state.evidence.world, list(sim.state.processes)) == (1, ["p"])
     sim.record(ev.ProcessExited(process_id="p", exit_code=0, output=""), ev.ProcessExited(process_id="q", output=""))

@@ -19,9 +19,13 @@ EDIT = {"edit": (spec("edit", "edit"), lambda a: (True, "edited"))}
 def worked(**more: Any) -> Sim:
     """A goal with a red gate, a deliverable, a plan, changed files; capped."""
     sim = Sim(
-        lambda s: says("", call("edit", n=len(s.asked))), tools=EDIT, limits={"turns": 6.0}, gates=lambda g, s: ("fail", 2),
-        contract=ev.Contract(gates=[GATE], deliverables=["out.md"], judge="none"), **more,
-    )  # fmt: skip
+        lambda s: says("", call("edit", n=len(s.asked))),
+        tools=EDIT,
+        limits={"turns": 6.0},
+        gates=lambda g, s: ("fail", 2),
+        contract=ev.Contract(gates=[GATE], deliverables=["out.md"], judge="none"),
+        **more,
+    )
     look = sim.look
 
     def richer(purpose: str) -> ev.WorkspaceObserved:
@@ -41,10 +45,22 @@ def test_the_handoff_says_everything_somebody_needs_who_goes_on() -> None:
     ended = sim.run()
     assert ended is not None
     report = ended.handoff
-    assert (report["objective"], report["phase"], report["verified"], report["reason"]) == ("do it", "capped", False, "limit turns reached")
-    assert ended.missing == report["missing"] == [
-        "deliverable absent: out.md", "verifier input modified: tests/a.py", "gate fails: make test (exit 2)", "plan: two",
-    ]  # fmt: skip
+    assert (report["objective"], report["phase"], report["verified"], report["reason"]) == (
+        "do it",
+        "capped",
+        False,
+        "limit turns reached",
+    )
+    assert (
+        ended.missing
+        == report["missing"]
+        == [
+            "deliverable absent: out.md",
+            "verifier input modified: tests/a.py",
+            "gate fails: make test (exit 2)",
+            "plan: two",
+        ]
+    )
     (gate,) = report["gates"]
     assert (gate["run"], gate["atStart"], gate["now"], gate["fresh"]) == ("make test", "fail", "fail", False)
     assert isinstance(sim.entries[gate["event"] - 1].event, ev.GateFinished)
@@ -78,9 +94,12 @@ def test_what_a_judge_found_missing_stays_in_the_report() -> None:
     """Until a later return says otherwise."""
     no = ev.GoalJudged(result="verdict", achieved=False, missing=["the docs"], because=[1], raw="")
     sim = Sim(
-        lambda s: says("", call("edit", n=len(s.asked)), call("task_complete", summary="x")), tools=EDIT, limits={"turns": 2.0},
-        contract=ev.Contract(confront="never"), judge=lambda s: no,
-    )  # fmt: skip
+        lambda s: says("", call("edit", n=len(s.asked)), call("task_complete", summary="x")),
+        tools=EDIT,
+        limits={"turns": 2.0},
+        contract=ev.Contract(confront="never"),
+        judge=lambda s: no,
+    )
     ended = sim.run()
     assert ended is not None
     assert ended.phase == "capped"

@@ -9,6 +9,7 @@ import pytest
 from endstop.core import effects, stall
 from endstop.core import events as ev
 from endstop.core.drift import stands
+from endstop.core.goal import Verdict
 from endstop.core.identity import canonical, digests, identity, mask
 from endstop.core.messages import ToolSpec
 from endstop.core.stall import NEVER, Rule, Rules, Seen, Stall
@@ -29,25 +30,44 @@ class Calls:
         self.log: list[str] = []
 
     def make(
-        self, tool: str | ToolSpec = "look", result: str = "r", ok: bool = True, way: str = "failed", waiting: bool = False,
+        self,
+        tool: str | ToolSpec = "look",
+        result: str = "r",
+        ok: bool = True,
+        way: str = "failed",
+        waiting: bool = False,
         **arguments: Any,
-    ) -> str:  # fmt: skip
+    ) -> str:
         """One call in a batch of its own: "refused RULE" or "ran", with "notice RULE" behind it."""
         self.stall.batch = set()
         return self.beside(tool, result, ok, way, waiting, **arguments)
 
     def beside(
-        self, tool: str | ToolSpec = "look", result: str = "r", ok: bool = True, way: str = "failed", waiting: bool = False,
+        self,
+        tool: str | ToolSpec = "look",
+        result: str = "r",
+        ok: bool = True,
+        way: str = "failed",
+        waiting: bool = False,
         **arguments: Any,
-    ) -> str:  # fmt: skip
+    ) -> str:
         """One more call of the same batch."""
         used = tool if isinstance(tool, ToolSpec) else spec(tool, "read")
         self.seq += 1
         ident = identity(used.name, arguments)
         seen = Seen(
-            seq=self.seq, call_id=f"c{self.seq}", tool=used.name, ident=ident, success=ok, norm=digests(result)[1], size=len(result),
-            way="" if ok else way, effect=used.effect, poller=used.poller, waiting=waiting,
-        )  # fmt: skip
+            seq=self.seq,
+            call_id=f"c{self.seq}",
+            tool=used.name,
+            ident=ident,
+            success=ok,
+            norm=digests(result)[1],
+            size=len(result),
+            way="" if ok else way,
+            effect=used.effect,
+            poller=used.poller,
+            waiting=waiting,
+        )
         refused = stall.refusal(self.stall, self.rules, used, ident, seen.call_id)
         if refused is not None:
             stall.count_refused(self.stall, self.rules, seen, refused.rule)
@@ -82,8 +102,13 @@ def test_repeat_notices_at_3_refuses_at_5_and_halts_at_the_second_refusal() -> N
     """Same call, same result."""
     calls = Calls()
     assert [calls.make() for _ in range(6)] == [
-        "ran", "ran", "ran notice repeat", "ran notice repeat", "refused repeat", "refused repeat",
-    ]  # fmt: skip
+        "ran",
+        "ran",
+        "ran notice repeat",
+        "ran notice repeat",
+        "refused repeat",
+        "refused repeat",
+    ]
     assert calls.halted == "repeat"
     assert calls.stall.halt is not None
     assert "repeat: 6 times (look)" in calls.stall.halt.text
@@ -93,8 +118,13 @@ def test_failing_notices_at_2_refuses_at_5_and_halts_at_the_second_refusal() -> 
     """Same call fails, whatever the text."""
     calls = Calls()
     assert [calls.make(ok=False, result=f"error {n} more") for n in range(6)] == [
-        "ran", "ran notice failing", "ran notice failing", "ran notice failing", "refused failing", "refused failing",
-    ]  # fmt: skip
+        "ran",
+        "ran notice failing",
+        "ran notice failing",
+        "ran notice failing",
+        "refused failing",
+        "refused failing",
+    ]
     assert calls.halted == "failing"
 
 
@@ -155,7 +185,7 @@ def test_success_after_failing_starts_failing_again() -> None:
 
 
 def test_exit_75_is_waiting_and_no_failure() -> None:
-    """"Waiting for someone, not broken": not failing, but the same answer over and over is still a repetition."""
+    """ "Waiting for someone, not broken": not failing, but the same answer over and over is still a repetition."""
     calls = Calls()
     log = [calls.make(spec("sh", "shell"), ok=False, waiting=True, result="later") for _ in range(5)]
     assert not any("failing" in said or "same failure" in said for said in log)
@@ -182,7 +212,7 @@ def test_refused_calls_keep_the_last_real_result() -> None:
     assert len(known.seen) == 1
 
 
-# ------------------------------------------------------------------------------------------------------- same failure, same answer
+# ------------------------------------------------------------------------------------------------------ same failure, same answer
 
 
 def test_same_failure_notices_at_3_refuses_at_8_and_halts_at_11() -> None:
@@ -230,7 +260,13 @@ def test_same_answer_notices_at_4_refuses_at_8_and_halts_at_12() -> None:
 
 @pytest.mark.parametrize(
     ("tool", "result"),
-    [(spec("look", "read"), "[]"), (spec("look", "read"), "x" * 23), (spec("put", "edit"), LONG), (spec("sh", "shell"), LONG), (spec("pay"), LONG)],
+    [
+        (spec("look", "read"), "[]"),
+        (spec("look", "read"), "x" * 23),
+        (spec("put", "edit"), LONG),
+        (spec("sh", "shell"), LONG),
+        (spec("pay"), LONG),
+    ],
 )
 def test_short_answers_and_effects_say_nothing(tool: ToolSpec, result: str) -> None:
     """ "ok" from thirty different files is bulk work."""
@@ -332,7 +368,7 @@ def test_a_call_that_waits_for_someone_is_never_refused() -> None:
     assert not stall.near(calls.stall, RULES, spec("ask", "attached"), identity("ask", {}))
 
 
-# -------------------------------------------------------------------------------------------------------------- no progress, resets
+# ------------------------------------------------------------------------------------------------------------ no progress, resets
 
 
 def test_no_progress_notices_at_2_and_halts_at_4() -> None:
@@ -658,9 +694,7 @@ def test_nothing_else_resets(kind: str) -> None:
             item = ev.PlanItem(id="1", text=f"step {len(sim.lines)}", status="open")
             sim.record(ev.SessionPlanChanged(operation="set", items=[item]))
         elif kind == "nudge":
-            sim.record(
-                ev.UserMessage(message_id=f"n{len(sim.lines)}", content="go on", source="system", delivery="queued")
-            )
+            sim.record(ev.UserMessage(message_id=f"n{len(sim.lines)}", content="go on", source="system", delivery="queued"))
     ended = sim.run()
     assert ended is not None
     assert ended.phase == "stuck"
@@ -681,9 +715,14 @@ def test_edits_between_equal_calls_are_progress() -> None:
         raw, norm = digests("1 failed")
         asked = next(c for c in sim.state.turn.calls.values() if c.state == "started")
         return ev.ToolComplete(
-            tool_call_id=asked.request.tool_call_id, success=False, executed=True, result=ev.Result(content="1 failed"), exit_code=1,
-            hash=raw, norm_hash=norm,
-        )  # fmt: skip
+            tool_call_id=asked.request.tool_call_id,
+            success=False,
+            executed=True,
+            result=ev.Result(content="1 failed"),
+            exit_code=1,
+            hash=raw,
+            norm_hash=norm,
+        )
 
     tools = {"edit": (spec("edit", "edit"), edit), "test": (spec("test", "shell"), test)}
     sim = Sim(model, tools=tools, contract=FILE, limits={"turns": 60.0})
@@ -723,7 +762,12 @@ def test_a_notice_is_part_of_the_result_and_added_after_hashing() -> None:
 
 def test_an_unchanged_poll_parks_one_five_and_fifteen_minutes() -> None:
     """No turn is burned while it waits; new output starts the waits again."""
-    sim = Sim(lambda s: says("", call("poll")), tools={"poll": (spec("poll", "read", poller=True), lambda a: (True, "running"))}, contract=FILE, limits={"turns": 99.0})
+    sim = Sim(
+        lambda s: says("", call("poll")),
+        tools={"poll": (spec("poll", "read", poller=True), lambda a: (True, "running"))},
+        contract=FILE,
+        limits={"turns": 99.0},
+    )
     waits = []
     for _ in range(4):
         began = None
@@ -738,12 +782,12 @@ def test_an_unchanged_poll_parks_one_five_and_fifteen_minutes() -> None:
 
 def test_denied_five_times_is_blocked() -> None:
     """A recovery turn, then blocked naming the rule, not stuck."""
-    from endstop.core.goal import Verdict
-
     sim = Sim(
-        lambda s: says("", call("rm", n=len(s.asked))), tools={"rm": (spec("rm", "shell"), lambda a: (True, ""))}, contract=FILE,
+        lambda s: says("", call("rm", n=len(s.asked))),
+        tools={"rm": (spec("rm", "shell"), lambda a: (True, ""))},
+        contract=FILE,
         permit=lambda s, a: Verdict("deny", "shell(rm *)", "never"),
-    )  # fmt: skip
+    )
     ended = sim.run()
     assert ended is not None
     assert (ended.phase, ended.handoff["detail"]["rule"]) == ("blocked", "denied")

@@ -51,10 +51,15 @@ def moves(case: dict[str, Any]) -> list[dict[str, Any]]:
         tool = step["tool"]
         made.append(
             {
-                "tool": tool, "arguments": step["args"], "result": str(step["result"] or ""), "ok": not step["error"],
-                "effect": EFFECTS.get(tool, "read_outside"), "way": "exit 1" if tool == "terminal" else "failed", "poller": tool in POLLERS,
+                "tool": tool,
+                "arguments": step["args"],
+                "result": str(step["result"] or ""),
+                "ok": not step["error"],
+                "effect": EFFECTS.get(tool, "read_outside"),
+                "way": "exit 1" if tool == "terminal" else "failed",
+                "poller": tool in POLLERS,
             }
-        )  # fmt: skip
+        )
     return made
 
 
@@ -76,7 +81,9 @@ def wanted(case: dict[str, Any]) -> str:
     return "warn" if expected.get("warned") else str(expected.get("outcome"))
 
 
-@pytest.mark.parametrize("name", [n for n in CASES if n not in NOT_APPLICABLE and n not in ("hg-001", "hg-061", "hd-010", "hg-056")])
+@pytest.mark.parametrize(
+    "name", [n for n in CASES if n not in NOT_APPLICABLE and n not in ("hg-001", "hg-061", "hd-010", "hg-056")]
+)
 def test_blocked_and_halted_end_if_they_go_on_and_the_rest_goes_on(name: str) -> None:
     """Each case by its right verdict."""
     case, track = CASES[name], Track()

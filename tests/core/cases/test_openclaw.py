@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -34,24 +34,29 @@ def calls(case: dict[str, Any]) -> Iterator[dict[str, Any]]:
     """The calls of a case, one by one."""
     for step in case["steps"]:
         match step["op"]:
-            case "call":
-                for n in range(step["repeat"]):
-                    if "loop" not in str(step.get("result", {}).get("deniedReason", "")):
-                        yield made(step["tool"], vary(step, n), result(step, n))
+            case "call" if "loop" not in str(step.get("result", {}).get("deniedReason", "")):
+                yield from (made(step["tool"], vary(step, n), result(step, n)) for n in range(step["repeat"]))
             case "alternate":
-                for n in range(step["calls"]):
-                    one = step["first"] if n % 2 == 0 else step["second"]
-                    yield made(one["tool"], one["args"], f"{n} new text" if step["outcomes"] == "new each time" else str(one))
+                both = (step["first"], step["second"])
+                yield from (made(one["tool"], one["args"], text(step, n, str(one))) for n, one in in_turn(both, step["calls"]))
             case "cycle":
-                sequence = step["args_sequence"]
-                paths = [f"/{n}" for n in range(15)] if isinstance(sequence, str) else sequence
-                for n in range(step["calls"]):
-                    text = f"{n} new text" if step.get("outcomes") == "new each time" else "ok"
-                    yield made(step["tool"], {"path": paths[n % len(paths)]}, text)
+                named = step["args_sequence"]
+                paths = [f"/{n}" for n in range(15)] if isinstance(named, str) else named
+                yield from (made(step["tool"], {"path": path}, text(step, n, "ok")) for n, path in in_turn(paths, step["calls"]))
             case "interleave":
                 for n in range(step["same_call"]):
                     yield made("read", {"path": "/same.txt"}, "same output")
                     yield made("read", {"path": f"/filler-{n}"}, f"filler {n} says something of its own")
+
+
+def in_turn(things: Sequence[Any], times: int) -> Iterator[tuple[int, Any]]:
+    """(0, first), (1, second), … round and round."""
+    return ((n, things[n % len(things)]) for n in range(times))
+
+
+def text(step: dict[str, Any], n: int, same: str) -> str:
+    """The n-th result: the same, or a new one each time."""
+    return f"{n} new text" if step.get("outcomes") == "new each time" else same
 
 
 def vary(step: dict[str, Any], n: int) -> dict[str, Any]:
@@ -61,16 +66,19 @@ def vary(step: dict[str, Any], n: int) -> dict[str, Any]:
 
 def result(step: dict[str, Any], n: int) -> str:
     """Result of the n-th call."""
-    text = json.dumps({k: v for k, v in step.get("result", {}).items() if k != "volatile"})
-    return text.replace("<i>", f" {n} of many")
+    shown = json.dumps({k: v for k, v in step.get("result", {}).items() if k != "volatile"})
+    return shown.replace("<i>", f" {n} of many")
 
 
-def made(tool: str, arguments: dict[str, Any], text: str) -> dict[str, Any]:
+def made(tool: str, arguments: dict[str, Any], shown: str) -> dict[str, Any]:
     """A call as a track takes it."""
     return {
-        "tool": tool, "arguments": arguments, "result": text, "effect": EFFECTS.get(tool, "write"),
+        "tool": tool,
+        "arguments": arguments,
+        "result": shown,
+        "effect": EFFECTS.get(tool, "write"),
         "poller": tool == "process" and arguments.get("action") == "poll",
-    }  # fmt: skip
+    }
 
 
 @pytest.mark.parametrize("name", [n for n in CASES if n not in NOT_APPLICABLE and n not in OTHERS])

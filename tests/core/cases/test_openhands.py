@@ -54,9 +54,13 @@ def _call(action: dict[str, Any], seen: dict[str, Any]) -> dict[str, Any]:
     failed = bool(seen.get("error_kind")) or (isinstance(code, int) and code > 0)
     way = "failed" if seen.get("error_kind") else f"exit {code}"
     return {
-        "tool": action["tool"], "arguments": action["args"], "result": str(seen.get("result") or ""),
-        "effect": EFFECTS.get(action["tool"], "write"), "ok": not failed, "way": way,
-    }  # fmt: skip
+        "tool": action["tool"],
+        "arguments": action["args"],
+        "result": str(seen.get("result") or ""),
+        "effect": EFFECTS.get(action["tool"], "write"),
+        "ok": not failed,
+        "way": way,
+    }
 
 
 def play(track: Track, moves: list[tuple[str, Any]]) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -26,7 +27,7 @@ def replayed(path: Path) -> Track:
     """A run through the stall rules, as calls of one shell tool."""
     track = Track()
     messages = json.loads(path.read_text())["messages"]
-    for asked, told in zip(messages[2:], messages[3:], strict=False):
+    for asked, told in pairwise(messages[2:]):
         if asked["role"] != "assistant" or told["role"] != "user":
             continue
         blocks = BLOCK.findall(asked["content"])
@@ -36,8 +37,15 @@ def replayed(path: Path) -> Track:
         code = CODE.search(told["content"])
         status = int(code[1]) if code else 124
         track.batch(
-            {"tool": "shell", "arguments": {"command": blocks[0]}, "result": told["content"], "effect": "shell", "ok": status == 0, "way": f"exit {status}"}
-        )  # fmt: skip
+            {
+                "tool": "shell",
+                "arguments": {"command": blocks[0]},
+                "result": told["content"],
+                "effect": "shell",
+                "ok": status == 0,
+                "way": f"exit {status}",
+            }
+        )
         if WRITES.search(blocks[0]):
             track.edited()
     return track

@@ -63,9 +63,15 @@ class Track:
         self._notices()
 
     def _call(
-        self, tool: str, arguments: dict[str, Any], result: str, effect: str = "write", ok: bool = True, way: str = "failed",
+        self,
+        tool: str,
+        arguments: dict[str, Any],
+        result: str,
+        effect: str = "write",
+        ok: bool = True,
+        way: str = "failed",
         poller: bool = False,
-    ) -> None:  # fmt: skip
+    ) -> None:
         spec = ToolSpec(name=tool, description="", parameters={}, effect=effect, poller=poller)  # type: ignore[arg-type]
         ident = identity(tool, arguments)
         self.called = True
@@ -84,9 +90,17 @@ class Track:
     def _seen(self, ident: str, tool: str, result: str, ok: bool, way: str, effect: str, poller: bool) -> Seen:
         self.seq += 1
         return Seen(
-            seq=self.seq, call_id=f"c{self.seq}", tool=tool, ident=ident, success=ok, norm=digests(result)[1], size=len(result), way=way,
-            effect=effect, poller=poller,
-        )  # fmt: skip
+            seq=self.seq,
+            call_id=f"c{self.seq}",
+            tool=tool,
+            ident=ident,
+            success=ok,
+            norm=digests(result)[1],
+            size=len(result),
+            way=way,
+            effect=effect,
+            poller=poller,
+        )
 
     def _notices(self) -> None:
         self.noticed += len(self.stall.due)
