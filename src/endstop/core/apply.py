@@ -1,7 +1,7 @@
 """``apply`` changes the state by one event, in place, O(1); ``replay`` folds it over a journal.
 
-Whether an event is allowed in a phase is ``goal.TRANSITIONS``; what it changes stands in ``on_turn`` and ``on_goal``, one
-function per event type.
+Whether an event is allowed in a phase is ``goal.TRANSITIONS``; what it changes stands in ``on_turn``, ``on_human`` and
+``on_goal``, one function per event type.
 """
 
 from __future__ import annotations
@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from endstop.core import events as ev
-from endstop.core import hooks, on_goal, on_turn
+from endstop.core import hooks, on_goal, on_human, on_turn
 from endstop.core.codec import Entry, type_of
 from endstop.core.goal import ACTIVE, Kit, State, allowed
 from endstop.errors import TransitionError
 
-HANDLERS = on_turn.HANDLERS | on_goal.HANDLERS | hooks.HANDLERS
+HANDLERS = on_turn.HANDLERS | on_human.HANDLERS | on_goal.HANDLERS | hooks.HANDLERS
 
 
 def apply(state: State, entry: Entry) -> None:

@@ -10,6 +10,7 @@ from endstop.core import events as ev
 from endstop.core import evidence as known
 from endstop.core import hooks
 from endstop.core.effects import AnyAct, AskJudge, Look, Record, RunGates
+from endstop.core.escalate import review
 from endstop.core.events import Event
 from endstop.core.goal import Claim, Goal, State
 from endstop.core.handoff import EndedBy, ending
@@ -62,6 +63,7 @@ def check(state: State, now: float) -> AnyAct:
         _hooks(state, claim, now)
         or _gates(state, goal, claim, now)
         or _judge(state, goal, claim, now)
+        or _review(state, goal, claim)
         or _done(state, goal, claim, now)
     )
 
@@ -236,6 +238,13 @@ def judge_room(state: State, goal: Goal) -> Reservation | Full:
         if isinstance(room, Reservation):
             return room
     return room
+
+
+def _review(state: State, goal: Goal, claim: Claim) -> AnyAct | None:
+    wanted = review(state, goal, claim)
+    if isinstance(wanted, ev.QuestionAsked):
+        return Record(events=(wanted, ev.GoalParked(on="question", ref=wanted.question_id, said=wanted.question)))
+    return None if wanted is None else _return(state, claim, "review", [f"a human wants: {wanted}"])
 
 
 def _verdict(state: State, claim: Claim) -> AnyAct | None:

@@ -14,6 +14,7 @@ from endstop.core.calls import settle
 from endstop.core.claims import axis_unit, capped, check, nudge, rounds_full, run_gates, verifications_full
 from endstop.core.compaction import compact, compaction_lost
 from endstop.core.effects import AnyAct, CallModel, Idle, Look, Record, Wait
+from endstop.core.escalate import before_end
 from endstop.core.events import Event
 from endstop.core.goal import State, active_now, open_calls
 from endstop.core.handoff import closing_prompt, ending
@@ -44,7 +45,7 @@ def decide(state: State, now: float) -> AnyAct:
     for rule in RULES:
         effect = rule(state, now)
         if effect is not None:
-            return effect
+            return before_end(state, effect)
     raise AssertionError("the last rule always answers")
 
 

@@ -478,6 +478,7 @@ class QuestionAsked(Event, frozen=True, kw_only=True):
     allow_freeform: bool
     expires_at: float | None = None
     on_timeout: Literal["continue", "blocked"]
+    limit: str | None = None  # the full limit that the answer "more" raises by half
 
 
 @event("question.answered", "C")

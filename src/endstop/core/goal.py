@@ -130,6 +130,7 @@ class Question(msgspec.Struct):
     freeform: bool
     expires_at: float | None
     on_timeout: str
+    limit: str | None = None
     answer: str | None = None
     expired: bool = False
     used: bool = False
@@ -207,6 +208,7 @@ class Goal(msgspec.Struct):
     parked: Parked | None = None
     claim: Claim | None = None
     closing: Closing | None = None
+    halt_asked: bool = False  # a human was asked before this end
     closed: bool = False  # the closing turn since the last resume was taken
     ended: ev.GoalEnded | None = None
     limit: ev.LimitReached | None = None

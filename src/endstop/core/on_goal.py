@@ -204,7 +204,7 @@ def _unpark(state: State, goal: Goal, cause: str) -> None:
 def _reopen(state: State, goal: Goal) -> None:
     """From an end: stall counters, recovery and closing turn start again, spend and baseline never."""
     goal.closing = goal.claim = goal.ended = goal.limit = None
-    goal.closed, goal.started = False, True
+    goal.closed, goal.halt_asked, goal.started = False, False, True
     state.stall = Stall(fingerprints=state.stall.fingerprints)
     state.failures = 0
     if state.turn is not None:

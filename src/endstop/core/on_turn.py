@@ -8,7 +8,7 @@ from endstop.core import events as ev
 from endstop.core import hooks, stall
 from endstop.core.codec import Entry
 from endstop.core.drift import cut
-from endstop.core.goal import Call, Grant, Handlers, Memo, Process, Question, State, Turn, open_round
+from endstop.core.goal import Call, Handlers, Memo, State, Turn, open_round
 from endstop.core.identity import identity
 from endstop.core.messages import AssistantText, ToolText, UserText
 from endstop.core.stall import Seen
@@ -300,71 +300,3 @@ def _way(event: ev.ToolComplete) -> str:
         kind, colon, _ = event.error.message.partition(":")
         return f"{event.error.code}:{kind}" if colon and kind.isidentifier() else event.error.code
     return f"exit {event.exit_code}" if event.exit_code else ("" if event.success else "failed")
-
-
-# --------------------------------------------------------------------------------------------------------------- humans
-
-
-@HANDLERS.on(ev.QuestionAsked)
-def _question_asked(state: State, entry: Entry, event: ev.QuestionAsked) -> None:
-    state.questions[event.question_id] = Question(
-        event.question_id,
-        event.tool_call_id,
-        event.question,
-        event.options,
-        event.allow_freeform,
-        event.expires_at,
-        event.on_timeout,
-    )
-
-
-@HANDLERS.on(ev.QuestionAnswered)
-def _question_answered(state: State, entry: Entry, event: ev.QuestionAnswered) -> None:
-    question = state.questions.get(event.question_id)
-    if question is not None and question.answer is None:
-        question.answer = event.answer
-        state.stall.progress()
-
-
-@HANDLERS.on(ev.QuestionExpired)
-def _question_expired(state: State, entry: Entry, event: ev.QuestionExpired) -> None:
-    question = state.questions.get(event.question_id)
-    if question is not None and question.answer is None:
-        question.expired = True
-
-
-@HANDLERS.on(ev.PermissionRequested)
-def _permission_requested(state: State, entry: Entry, event: ev.PermissionRequested) -> None:
-    state.grants[event.request_id] = Grant(event.request_id, event.tool_call_id, event.binding, event.expires_at)
-    if state.turn is not None and event.tool_call_id in state.turn.calls:
-        state.turn.calls[event.tool_call_id].grant = event.request_id
-
-
-@HANDLERS.on(ev.PermissionCompleted)
-def _permission_completed(state: State, entry: Entry, event: ev.PermissionCompleted) -> None:
-    grant = state.grants.get(event.request_id)
-    if grant is None or grant.kind:
-        return
-    grant.kind, grant.feedback = event.result.kind, event.feedback or ""
-    state.stall.progress()
-    if event.stop:
-        state.stop = "abort"
-
-
-@HANDLERS.on(ev.GrantExpired)
-def _grant_expired(state: State, entry: Entry, event: ev.GrantExpired) -> None:
-    grant = state.grants.get(event.request_id)
-    if grant is not None and not grant.kind:
-        grant.kind = "denied-no-answer"
-
-
-@HANDLERS.on(ev.ProcessStarted)
-def _process_started(state: State, entry: Entry, event: ev.ProcessStarted) -> None:
-    state.processes[event.process_id] = Process(event.process_id, event.pid, event.command, event.notify_on_exit, event.stays)
-    state.evidence.touch()
-
-
-@HANDLERS.on(ev.ProcessExited)
-def _process_exited(state: State, entry: Entry, event: ev.ProcessExited) -> None:
-    state.processes.pop(event.process_id, None)
-    state.evidence.touch()

@@ -6,6 +6,7 @@ from endstop.core import events as ev
 from endstop.core.claims import BACKOFF, VERIFIER_HOURS
 from endstop.core.compaction import shrink
 from endstop.core.effects import AnyAct, Record, Wait
+from endstop.core.escalate import after_answer
 from endstop.core.events import Event
 from endstop.core.goal import State
 from endstop.core.results import complete
@@ -49,7 +50,7 @@ def waiting(s: State, now: float) -> AnyAct | None:
 def _waiting_question(s: State, ref: str | None, over: bool, resumed: Event) -> AnyAct | None:
     question = s.questions.get(ref or "")
     if question is None or question.answer is not None:
-        return Record(events=(resumed,))
+        return Record(events=(resumed, *after_answer(s, ref or "")))
     if not (over or question.expired):
         return None
     expired = () if question.expired else (ev.QuestionExpired(question_id=question.id),)
