@@ -7,6 +7,7 @@ import secrets
 import time
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -14,8 +15,9 @@ from typing import Any, Self
 import msgspec
 
 from endstop import __version__
-from endstop.checks import protect
+from endstop.checks import hooks, protect
 from endstop.checks.gates import Gates
+from endstop.checks.hooks import Hooks
 from endstop.checks.judge import ModelJudge
 from endstop.checks.look import Folder
 from endstop.core import codec
@@ -28,7 +30,7 @@ from endstop.errors import LeaseLost, StoreFull, UsageError
 from endstop.guards.permission import Permissions
 from endstop.guards.redaction import Redactor
 from endstop.host import git, spawn
-from endstop.host.paths import inside
+from endstop.host.paths import inside, open_beneath
 from endstop.host.sandbox import Sandbox, clean_environment, detect
 from endstop.models import names, prices
 from endstop.models.openai import OpenAIModel
@@ -160,6 +162,7 @@ class System:
             fallbacks=[],
             workspace=str(root),
             priority=0,
+            instructions=_instructions(root),
         )
         return start, goal
 
@@ -209,7 +212,7 @@ class System:
         except UsageError:
             await self.store.release(session.lease)
             raise
-        kit.lock = str(root)
+        kit.lock, kit.hooks = str(root), tuple(goal.contract.hooks)
         _kill_leftovers(session.state)
         perform = Perform(
             model,
@@ -217,6 +220,16 @@ class System:
             Folder(root, self.settings.home / "sessions" / session_id),
             Gates(self.sandbox, hidden, environment, network),
             judge,
+            hooks=Hooks(
+                session_id,
+                self.sandbox,
+                hidden,
+                environment,
+                os.environ,
+                network=network,
+                mode=goal.policy.mode,
+                transcript=partial(self.store.transcript, session_id),
+            ),
             attempts=self.settings.retries + 1,
         )
         return Running(session, perform, describe(root, about, model, judge, self.sandbox, goal), kit)
@@ -295,6 +308,20 @@ def open_system(settings: Settings, *, tools: Iterable[Tool] = ()) -> System:
 # ------------------------------------------------------------------------------------------------------- checks of orders
 
 
+INSTRUCTIONS = ("AGENTS.md", "CLAUDE.md")
+"""What a repository tells its agents; the first that is there counts."""
+LONGEST_INSTRUCTIONS = 32_768
+"""Bytes of it that are read."""
+
+
+def _instructions(root: Path) -> str | None:
+    for name in INSTRUCTIONS:
+        with suppress(OSError), os.fdopen(open_beneath(root, name), "rb") as file:
+            text = file.read(LONGEST_INSTRUCTIONS + 1).decode(errors="replace")
+            return text if len(text) <= LONGEST_INSTRUCTIONS else f"{text[:LONGEST_INSTRUCTIONS]}\n… (cut)"
+    return None
+
+
 def _workspace(path: Path) -> Path:
     root = path.expanduser().resolve()
     if not root.is_dir():
@@ -323,6 +350,12 @@ def _check_gates(contract: ev.Contract, root: Path, sandbox: Sandbox) -> None:
             raise UsageError(
                 f"the command {missing} is not found", where=f"gate {gate.run!r}", hint="install it, or correct the gate"
             )
+    for hook in contract.hooks:
+        missing = protect.missing_command(hook.run, root, path)
+        if missing is not None:
+            raise UsageError(
+                f"the command {missing} is not found", where=f"hook {hook.run!r}", hint="install it, or correct the hook"
+            )
 
 
 def _kill_leftovers(state: State) -> None:
@@ -330,6 +363,8 @@ def _kill_leftovers(state: State) -> None:
     for call in open_calls(state):
         if call.state == "started" and call.effect == "shell":
             spawn.kill_marked(mark_of(call.key, call.request.tool_call_id))
+    for invocation in state.hooks.running:
+        spawn.kill_marked(hooks.mark_of(state.session_id, invocation))
 
 
 def _secrets(settings: Settings) -> list[str]:

@@ -9,7 +9,8 @@ from typing import Any, Protocol
 import msgspec
 
 from endstop.core.codec import Entry
-from endstop.core.events import Contract, Event, Failure, Gate, GateFinished, GoalJudged, LookPurpose, WorkspaceObserved
+from endstop.core.effects import HookRun
+from endstop.core.events import Contract, Event, Failure, Gate, GateFinished, GoalJudged, HookEnd, LookPurpose, WorkspaceObserved
 from endstop.core.messages import Answer, Head, Message, Price, ToolSpec, Usage
 
 Watch = Callable[[str], None]
@@ -117,6 +118,14 @@ class GateRunner(Protocol):
 
     async def run(self, gate: Gate, contract: Contract, workspace: Workspace) -> GateFinished:
         """Run one gate under ``bash -o pipefail -c`` and say what it said."""
+        ...
+
+
+class HookRunner(Protocol):
+    """Runs the user's hooks."""
+
+    async def run(self, run: HookRun, root: Path) -> HookEnd:
+        """Run one hook in the workspace ``root`` and say what it wants. A crash is an end too, never an exception."""
         ...
 
 

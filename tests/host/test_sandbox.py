@@ -409,3 +409,17 @@ def test_secret_values_go() -> None:
         "B": "x",
     }
     assert sandbox.clean_environment(env, ["hunter2hunter2", ""]) == {"SITE": "https://example.invalid:80/a@b", "B": "x"}
+
+
+@inside
+def test_one_file_of_a_hidden_folder_can_be_shown(workspace: Path, tmp_path: Path) -> None:
+    """It can be read and not written; what lies beside it stays unseen."""
+    state = tmp_path / "state"
+    (state / "a").mkdir(parents=True)
+    (state / "a/shown").write_text("yes\n")
+    (state / "a/unseen").write_text("no")
+    shown = state / "a/shown"
+    ended = run(f"cat {shown}; ls {state}/a; echo x >> {shown}", workspace, hidden=[state], readable=[shown])
+    assert ended.output.startswith("yes\nshown\n")
+    assert "Read-only file system" in ended.output
+    assert shown.read_text() == "yes\n"

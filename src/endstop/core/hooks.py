@@ -33,19 +33,19 @@ FOREIGN = {
 _STRICT = ("stop", "deny", "ask", "allow")
 
 
-def make(on: HookOn, run: str, matcher: str = "", timeout: float = 60.0, own: bool = False) -> Hook:
-    """A hook as a contract holds it; the same hook always has the same id.
+def make(on: HookOn, run: str, matcher: str = "", timeout: float = 60.0, own: bool = False, where: str = "") -> Hook:
+    """A hook as a contract holds it; the same hook always has the same id. ``where`` it was written, for an error.
 
     Raises:
         UsageError: the matcher is no regular expression, or stands where there is no tool.
     """
     if matcher and not on.endswith("_tool"):
-        raise UsageError("there is no tool to match", where="matcher", hint="only pre_tool and post_tool take one")
+        raise UsageError("there is no tool to match", where=f"{where}matcher", hint="only pre_tool and post_tool take one")
     try:
         re.compile("" if matcher == "*" else matcher)
     except re.error as error:
         hint = 'names of tools, like "shell|edit_file"'
-        raise UsageError(f"is no regular expression: {error}", where="matcher", hint=hint) from None
+        raise UsageError(f"is no regular expression: {error}", where=f"{where}matcher", hint=hint) from None
     name = sha256(repr((on, run, matcher, own)).encode(errors="replace")).hexdigest()[:12]
     return Hook(hook_id=name, on=on, run=run, matcher=matcher, timeout=timeout, own=own)
 

@@ -68,6 +68,7 @@ class Sandbox(msgspec.Struct, frozen=True):
         workspace: Path,
         writable: Sequence[Path] = (),
         hidden: Sequence[Path] = (),
+        readable: Sequence[Path] = (),
         network: bool = False,
     ) -> list[str]:
         """The command that runs ``argv`` in ``workspace`` inside the sandbox; ``argv`` itself where there is none.
@@ -75,6 +76,7 @@ class Sandbox(msgspec.Struct, frozen=True):
         Args:
             writable: further folders that may be written.
             hidden: files and folders that cannot be seen (Endstop's state); inside the workspace too.
+            readable: files and folders in hidden ones that can be read all the same.
 
         Raises:
             UsageError: the workspace is no folder, or is itself hidden.
@@ -87,6 +89,7 @@ class Sandbox(msgspec.Struct, frozen=True):
             return list(argv)
         shown = [workspace, *_git_directory(workspace), *(path.resolve() for path in writable if path.exists())]
         mounts = _mounts(shown, unseen, network)
+        mounts |= {path: ["--ro-bind", str(path), str(path)] for path in (each.resolve() for each in readable if each.exists())}
         options = [option for path in sorted(mounts, key=lambda path: len(path.parts)) for option in mounts[path]]
         return [self.program, *_BASE, *_privileges(network), *options, "--chdir", str(workspace), "--", *argv]
 

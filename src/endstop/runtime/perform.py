@@ -18,13 +18,26 @@ import msgspec
 from endstop.core import events as ev
 from endstop.core.compaction import COMPACTION_SYSTEM, completed
 from endstop.core.context import SYSTEM
-from endstop.core.effects import AnyAct, AskJudge, CallModel, Compact, Look, Record, Run, RunGates, RunTools, Wait
+from endstop.core.effects import (
+    AnyAct,
+    AskJudge,
+    CallModel,
+    Compact,
+    HookRun,
+    Look,
+    Record,
+    Run,
+    RunGates,
+    RunHooks,
+    RunTools,
+    Wait,
+)
 from endstop.core.handoff import CLOSING_SYSTEM
 from endstop.core.identity import digests
 from endstop.core.messages import Answer, Head, Message, Usage, UserText
 from endstop.errors import EndstopError, ModelError, ToolError
 from endstop.models import retry
-from endstop.ports import Chat, GateRunner, Invocation, Judge, Model, Outcome, Tool, Watch, Workspace
+from endstop.ports import Chat, GateRunner, HookRunner, Invocation, Judge, Model, Outcome, Tool, Watch, Workspace
 from endstop.runtime.race import Race, time_is_up
 from endstop.runtime.session import Session
 
@@ -58,12 +71,13 @@ class Perform:
         gates: GateRunner,
         judge: Judge | None,
         *,
+        hooks: HookRunner | None = None,
         watch: Watch | None = None,
         attempts: int = 5,
         jitter: Callable[[], float] = random.random,
     ) -> None:
         self.model, self.tools, self.workspace, self.gates, self.judge = model, tools, workspace, gates, judge
-        self.watch, self.attempts, self.jitter = watch, attempts, jitter
+        self.hooks, self.watch, self.attempts, self.jitter = hooks, watch, attempts, jitter
         self._chat: Chat | None = None
         self._records = 0
 
@@ -75,7 +89,7 @@ class Perform:
         it is kept first."""
         if isinstance(act, RunTools):
             return any(run.effect != "read" for run in act.calls)
-        return isinstance(act, (CallModel, AskJudge, Compact, RunGates, Wait)) or _phase_ends(act)
+        return isinstance(act, (CallModel, AskJudge, Compact, RunGates, RunHooks, Wait)) or _phase_ends(act)
 
     def durable(self, act: AnyAct) -> bool:
         """Whether that commit must survive a power cut: before anything with an effect, and where a phase ends."""
@@ -107,12 +121,8 @@ class Perform:
                 await self._ask(session, act)
             case RunTools():
                 await self._run_tools(session, act)
-            case RunGates():
-                await Race(session).run(self._run_gates(session, act))
-            case AskJudge():
-                await Race(session).run(self._ask_judge(session, act))
-            case Compact():
-                await Race(session).run(self._compact(session, act))
+            case RunGates() | RunHooks() | AskJudge() | Compact():
+                await self._check(session, act)
             case Look():
                 await self._look(session, act)
             case Wait():
@@ -304,7 +314,22 @@ class Perform:
         )
         return [*outcome.events, complete]
 
-    # -- checks
+    # -- checks, which anything may interrupt: they are done again
+
+    async def _check(self, session: Session, act: RunGates | RunHooks | AskJudge | Compact) -> None:
+        match act:
+            case RunGates():
+                work = self._run_gates(session, act)
+            case RunHooks():
+                work = self._run_hooks(session, act)
+            case AskJudge():
+                work = self._ask_judge(session, act)
+            case Compact():
+                work = self._compact(session, act)
+        if isinstance(act, RunHooks) and all(run.hook.on == "session_end" for run in act.hooks):
+            await work  # after the end no limit is left to stop at
+        else:
+            await Race(session).run(work)
 
     async def _run_gates(self, session: Session, act: RunGates) -> None:
         goal = session.state.goal
@@ -317,6 +342,15 @@ class Perform:
                     gate_id=gate.gate_id, outcome="broken", output=str(error), duration_ms=0, fingerprint="", stale=False
                 )
             session.record(finished)
+
+    async def _run_hooks(self, session: Session, act: RunHooks) -> None:
+        runner = self.hooks
+        assert runner is not None
+
+        async def one(run: HookRun) -> None:
+            session.record(await runner.run(run, self.workspace.root))
+
+        await asyncio.gather(*(one(run) for run in act.hooks))
 
     async def _look(self, session: Session, act: Look) -> None:
         state = session.state
