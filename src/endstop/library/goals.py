@@ -176,7 +176,7 @@ def asked_for(
         "protect": _many(protect),
         "confront": confront,
         "rubric": rubric,
-        "workspace": workspace,
+        "workspace": None if workspace is None else str(workspace),
         "limits": caps.table(limits),
         "permissions": {"mode": mode, "allow": _many(allow), "deny": _many(deny), "network": network},
     }
@@ -190,10 +190,12 @@ def settings_of(asked: dict[str, Any], further: Mapping[str, Any] | None, enviro
     """
     if not isinstance(further, Mapping | None):
         raise UsageError("are no table", where="settings", hint="give a dict in the shape of endstop.toml")
-    said = dict(further or {})
+    said = {key: str(value) if isinstance(value, Path) else value for key, value in (further or {}).items()}
     for key, value in asked.items():
-        said[key] = _within(said.get(key), value) if isinstance(value, dict) else value if _says(value) else said.get(key)
-    said = {key: str(value) if isinstance(value, Path) else value for key, value in said.items() if _says(value)}
+        if isinstance(value, dict):
+            value = _on_top(said.get(key, {}), value)
+        if value not in (None, [], {}):
+            said[key] = value
     workspace = said.get("workspace", ".")
     if isinstance(workspace, str) and not Path(workspace).expanduser().is_dir():
         raise UsageError("there is no such folder", where=f"workspace {workspace}", hint="create it, or name another")
@@ -205,18 +207,15 @@ def settings_of(asked: dict[str, Any], further: Mapping[str, Any] | None, enviro
         raise UsageError("the current folder is gone", where="workspace", hint="change to one that exists") from None
 
 
-def _within(known: Any, asked: dict[str, Any]) -> dict[str, Any]:
-    """A table with what was asked for on top; rules add up, so that none takes a deny away."""
-    table = dict(known) if isinstance(known, Mapping) else {}
+def _on_top(known: Any, asked: dict[str, Any]) -> Any:
+    """A table with what was asked for on top; lists of rules add up, so that none takes a deny away."""
+    asked = {key: value for key, value in asked.items() if value not in (None, [])}
+    if not isinstance(known, Mapping):
+        return known  # no table: the settings complain
     for key, value in asked.items():
-        if _says(value):
-            before = table.get(key)
-            table[key] = [*before, *value] if isinstance(value, list) and isinstance(before, list) else value
-    return table
-
-
-def _says(value: Any) -> bool:
-    return value is not None and value != [] and value != {}
+        if isinstance(value, list) and isinstance(known.get(key), list):
+            asked[key] = [*known[key], *value]
+    return {**known, **asked}
 
 
 def order(settings: Settings, objective: str, model: str | Model | None = None, judge: str | Model = "auto") -> Order:

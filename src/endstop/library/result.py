@@ -53,8 +53,10 @@ class Result(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     def __repr__(self) -> str:
         if self.verified:
             how = f"done (verified) by {'; '.join(self.verified_by)}"
+        elif self.phase == "done":
+            how = f"done (claimed, NOT verified): {self.reason.removeprefix('claimed: ')}"
         else:
-            how = f"{'done (claimed, NOT verified)' if self.phase == 'done' else self.phase}: {self.reason.removeprefix('claimed: ')}"
+            how = f"{self.phase}: {self.reason}"
         return f"<Result {how} [{self.session_id[:13]}]>"
 
 
