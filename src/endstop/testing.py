@@ -31,6 +31,7 @@ from endstop.library.callbacks import OnEvent, OnPermission, OnQuestion, Told
 from endstop.library.goals import Gate, asked_for, follow, opened, order, settings_of
 from endstop.library.limits import AnyLimits
 from endstop.library.result import Result
+from endstop.library.variants import refuse_loop
 from endstop.models import scripted
 from endstop.models.scripted import Call, Fault, Script, Spent, Turn
 from endstop.ports import Tool
@@ -170,6 +171,7 @@ def run_scripted(
     Raises:
         UsageError: something cannot be used as given.
     """
+    refuse_loop("run_scripted", "write await endstop.run(…, model=ScriptedModel(…))")
     with TemporaryDirectory(prefix="endstop-test-", ignore_cleanup_errors=True) as folder:
         root = Path(folder) / "workspace" if workspace is None else Path(workspace)
         root.mkdir(parents=True, exist_ok=True)
@@ -225,29 +227,21 @@ class Called(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def calls(result: Result, name: str | None = None) -> list[Called]:
-    """The tool calls of a goal that have a result, in order; those of one tool if it is named."""
-    asked = {
-        request.tool_call_id: request
-        for entry in result.events
-        if isinstance(entry.event, ev.AssistantMessage)
-        for request in entry.event.tool_requests
-    }
-    found = []
-    for entry in result.events:
-        done = entry.event
-        if not isinstance(done, ev.ToolComplete) or name not in (None, asked[done.tool_call_id].name):
-            continue
-        request = asked[done.tool_call_id]
-        found.append(
-            Called(
-                name=request.name,
-                arguments=request.arguments,
-                success=done.success,
-                text=done.result.content,
-                code=done.error.code if done.error else "",
-            )
+    """The tool calls of a goal that have a result, in the order the model asked; those of one tool if it is named."""
+    events = [entry.event for entry in result.events]
+    done = {event.tool_call_id: event for event in events if isinstance(event, ev.ToolComplete)}
+    asked = [request for event in events if isinstance(event, ev.AssistantMessage) for request in event.tool_requests]
+    return [
+        Called(
+            name=request.name,
+            arguments=request.arguments,
+            success=ended.success,
+            text=ended.result.content,
+            code=ended.error.code if ended.error else "",
         )
-    return found
+        for request in asked
+        if name in (None, request.name) and (ended := done.get(request.tool_call_id)) is not None
+    ]
 
 
 # ----------------------------------------------------------------------------------------------------------------- journal

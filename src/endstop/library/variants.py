@@ -90,12 +90,21 @@ def _as_stream(function: Callable[P, Coroutine[Any, Any, Result]]) -> Callable[P
 def _as_sync(function: Callable[P, Coroutine[Any, Any, Result]]) -> Callable[P, Result]:
     @wraps(function)
     def run_sync(*args: P.args, **kwargs: P.kwargs) -> Result:
-        with suppress(RuntimeError):
-            asyncio.get_running_loop()
-            raise UsageError("an event loop runs here", where="endstop.run_sync", hint="write await endstop.run(…)")
+        refuse_loop("endstop.run_sync", "write await endstop.run(…)")
         return asyncio.run(function(*args, **kwargs))
 
     return _named(run_sync, "run_sync", "``run`` for code without an event loop; arguments and errors as there.", Result)
+
+
+def refuse_loop(where: str, hint: str) -> None:
+    """What begins an event loop of its own cannot be called inside of one.
+
+    Raises:
+        UsageError: a loop runs here.
+    """
+    with suppress(RuntimeError):
+        asyncio.get_running_loop()
+        raise UsageError("an event loop runs here", where=where, hint=hint)
 
 
 def _named(function: Callable[P, Any], name: str, doc: str, returns: type[Any]) -> Callable[P, Any]:
