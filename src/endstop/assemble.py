@@ -24,7 +24,7 @@ from endstop.core import codec
 from endstop.core import events as ev
 from endstop.core.apply import replay
 from endstop.core.context import SYSTEM, measure_head
-from endstop.core.goal import Kit, State, open_calls
+from endstop.core.goal import Kit, Profile, State, open_calls
 from endstop.core.messages import Head
 from endstop.errors import LeaseLost, StoreFull, UsageError
 from endstop.guards.permission import Permissions
@@ -64,6 +64,7 @@ class Order(msgspec.Struct, kw_only=True):
     contract: ev.Contract = msgspec.field(default_factory=ev.Contract)
     limits: dict[str, float] = msgspec.field(default_factory=dict)
     explicit: set[str] = msgspec.field(default_factory=set)
+    fallbacks: list[str] = msgspec.field(default_factory=list)
     policy: ev.Policy = msgspec.field(default_factory=ev.Policy)
 
 
@@ -107,7 +108,8 @@ class System:
         root = _workspace(order.workspace)
         model = self.model(order.model)
         judge = self._judge(order.contract, model)
-        _check_limits(order, model)
+        for asked in (model, *(self.model(name) for name in order.fallbacks)):
+            _check_limits(order, asked)
         _check_gates(order.contract, root, self.sandbox)
         Permissions(
             order.policy.mode, order.policy.allow, order.policy.deny, sandboxed=True, network=False
@@ -159,7 +161,7 @@ class System:
             limits=order.limits,
             policy=order.policy,
             model=order.model,
-            fallbacks=[],
+            fallbacks=order.fallbacks,
             workspace=str(root),
             priority=0,
             instructions=_instructions(root),
@@ -205,7 +207,7 @@ class System:
         hidden, network = [self.settings.home], goal.policy.network
         environment = clean_environment(os.environ, _secrets(self.settings))
         catalog = Catalog([*_tools(Shell(self.sandbox, hidden, network, environment), hidden), *self.extra], KERNEL_SPECS)
-        kit = self._kit(catalog, goal.policy, root, model, judge)
+        kit = self._kit(catalog, goal.policy, root, model, judge, goal.fallbacks)
         session = await load(self.store, session_id, kit, clock=self.clock, redact=self.redact)
         try:
             await self.store.lock_workspace(root, session.lease)
@@ -220,6 +222,7 @@ class System:
             Folder(root, self.settings.home / "sessions" / session_id),
             Gates(self.sandbox, hidden, environment, network),
             judge,
+            others={name: self.model(name) for name in goal.fallbacks},
             hooks=Hooks(
                 session_id,
                 self.sandbox,
@@ -234,7 +237,15 @@ class System:
         )
         return Running(session, perform, describe(root, about, model, judge, self.sandbox, goal), kit)
 
-    def _kit(self, catalog: Catalog, policy: ev.Policy, root: Path, model: Model, judge: ModelJudge | None) -> Kit:
+    def _kit(
+        self,
+        catalog: Catalog,
+        policy: ev.Policy,
+        root: Path,
+        model: Model,
+        judge: ModelJudge | None,
+        fallbacks: Sequence[str] = (),
+    ) -> Kit:
         """What the kernel is told about its surroundings."""
         permissions = Permissions(
             policy.mode,
@@ -252,10 +263,15 @@ class System:
             judge_price=judge.model.price if judge else None,
             judge=judge.name if judge else "",
             judge_independent=judge.independent if judge else True,
-            max_output=min(model.max_output or 16_000, 1_000_000),
+            max_output=_profile(model).max_output,
             window=model.window,
+            fallbacks={name: _profile(self.model(name)) for name in fallbacks},
             head_bytes=measure_head(Head(SYSTEM, tuple(catalog.specs.values()))),
         )
+
+
+def _profile(model: Model) -> Profile:
+    return Profile(model.price, min(model.max_output or 16_000, 1_000_000), model.window)
 
 
 def _tools(shell: Shell, hidden: Sequence[Path]) -> list[Tool]:
@@ -279,7 +295,7 @@ class Running:
             StoreFull: there is no room; resume once there is.
         """
         self.kit.reachable = reachable
-        self.perform.watch = watch
+        self.perform.ask.watch = watch
         if emit is not None:
             self.session.emit.append(emit)
         try:

@@ -422,6 +422,8 @@ def _refuse_redirects(said: dict[str, Any], where: str) -> None:
     hint = f"set it in your own file, ~/.config/endstop/{FILE}, or in the environment"
     if "home" in said:
         raise UsageError("a project may not say where state lives", where=f"{where}: home", hint=hint)
+    if said.get("permissions", {}).get("mode") == "yolo":
+        raise UsageError("a project may not switch all questions off", where=f"{where}: permissions.mode", hint=hint)
     for name, provider in said.get("providers", {}).items():
         at = f"{where}: providers.{name}"
         if "api_key_env" in provider:

@@ -131,6 +131,15 @@ You are an agent working unattended on one goal in one workspace. Nobody watches
 - Words alone do not finish the goal: a message without a tool call ends your round."""
 
 
+CHAT_SYSTEM = """\
+You are an agent working with a human on files and commands in one workspace. What you do is recorded.
+
+- Work with the tools, look at the results, and say plainly what you did and what you saw.
+- A message without a tool call ends your part: the human reads it and writes again.
+- Ask when something only the human can know is missing. Do not guess and do not pretend.
+- If a call does not work, find out why before you repeat it. Repeated calls that change nothing are refused."""
+
+
 def opening(goal: GoalQueued) -> str:
     """The first message: objective, contract, policy and limits. It stays at the top for the whole goal."""
     parts = [f"# Goal\n{goal.objective.strip()}", f"# Workspace\n{goal.workspace}"]

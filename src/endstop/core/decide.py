@@ -29,7 +29,7 @@ from endstop.core.limits import (
     warnings,
 )
 from endstop.core.recovery import judge_lost, recover, turn_over
-from endstop.core.results import complete
+from endstop.core.results import complete, withdrawn
 from endstop.core.stall import Notice
 from endstop.core.turns import next_turn, turn_start
 from endstop.core.waits import failed, park, waiting
@@ -65,9 +65,7 @@ def _stop(s: State, now: float) -> AnyAct | None:
         ]
         if s.turn is not None and not s.turn.ended:
             events += turn_over(s, s.turn, "interrupted")
-        unanswered = [ev.QuestionExpired(question_id=q.id) for q in s.questions.values() if q.answer is None and not q.expired]
-        withdrawn = [ev.GrantExpired(request_id=g.id) for g in s.grants.values() if not g.kind]
-        return Record(events=(*events, *unanswered, *withdrawn, ev.GoalPaused(reason="interrupt", by="message")))
+        return Record(events=(*events, *withdrawn(s), ev.GoalPaused(reason="interrupt", by="message")))
     if s.phase != "paused":
         return None
     goal = s.goal
@@ -93,7 +91,7 @@ def _closing(s: State, now: float) -> AnyAct | None:
         if call is not None:
             return call
     target = goal.closing.target
-    done: list[Event] = []
+    done: list[Event] = list(withdrawn(s))
     if target == "blocked":
         done.append(ev.SessionTaskComplete(summary=goal.closing.reason, success=False, outcome="blocked"))
     return Record(events=(*done, ending(s, now, target, verified_by=[])))

@@ -14,7 +14,7 @@ from endstop.core.events import Event
 from endstop.core.goal import State, open_calls
 from endstop.core.limits import Full, limit_error
 from endstop.core.recovery import lost, turn_over
-from endstop.core.results import complete
+from endstop.core.results import complete, withdrawn
 from endstop.core.turns import next_turn, turn_start
 
 
@@ -45,13 +45,11 @@ def _stop(state: State, now: float) -> AnyAct | None:
         complete(c.request.tool_call_id, "Interrupted.", executed=c.state == "started", code="interrupted")
         for c in open_calls(state)
     ]
-    events += [ev.QuestionExpired(question_id=q.id) for q in state.questions.values() if q.answer is None and not q.expired]
-    events += [ev.GrantExpired(request_id=g.id) for g in state.grants.values() if not g.kind]
-    return Record(events=(*events, *turn_over(state, turn, "interrupted")))
+    return Record(events=(*events, *withdrawn(state), *turn_over(state, turn, "interrupted")))
 
 
 def _recover(state: State, now: float) -> AnyAct | None:
-    return lost(state) if state.recover else None
+    return lost(state)
 
 
 def _failed(state: State, now: float) -> AnyAct | None:

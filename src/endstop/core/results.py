@@ -6,6 +6,7 @@ from hashlib import sha256
 from typing import Any
 
 from endstop.core import events as ev
+from endstop.core.events import Event
 from endstop.core.goal import Call, Memo, State
 from endstop.core.identity import canonical, digests, identity
 from endstop.core.messages import ToolSpec
@@ -57,3 +58,9 @@ def key_of(state: State, tool: str, arguments: dict[str, Any], again: str, seq: 
     goal = state.goal.queued.goal_id if state.goal else state.session_id
     insisted = f"\n{seq}" if again else ""
     return sha256(f"{goal}\n{tool}{insisted}\n".encode() + canonical(arguments)).hexdigest()
+
+
+def withdrawn(state: State) -> tuple[Event, ...]:
+    """The end of every question and permission that is still open: nobody needs the answer any more."""
+    questions = [ev.QuestionExpired(question_id=q.id) for q in state.questions.values() if q.answer is None and not q.expired]
+    return (*questions, *(ev.GrantExpired(request_id=g.id) for g in state.grants.values() if not g.kind))

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import gc
-from functools import cache
 from collections.abc import Callable
+from functools import cache
 
 from endstop.core import effects
 from endstop.core.decide import decide

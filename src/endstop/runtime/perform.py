@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from time import perf_counter
 from typing import Any, Protocol
@@ -16,8 +16,6 @@ from typing import Any, Protocol
 import msgspec
 
 from endstop.core import events as ev
-from endstop.core.compaction import COMPACTION_SYSTEM, completed
-from endstop.core.context import SYSTEM
 from endstop.core.effects import (
     AnyAct,
     AskJudge,
@@ -32,12 +30,10 @@ from endstop.core.effects import (
     RunTools,
     Wait,
 )
-from endstop.core.handoff import CLOSING_SYSTEM
 from endstop.core.identity import digests
-from endstop.core.messages import Answer, Head, Message, Usage, UserText
-from endstop.errors import EndstopError, ModelError, ToolError
-from endstop.models import retry
-from endstop.ports import Chat, GateRunner, HookRunner, Invocation, Judge, Model, Outcome, Tool, Watch, Workspace
+from endstop.errors import EndstopError, ToolError
+from endstop.ports import GateRunner, HookRunner, Invocation, Judge, Model, Outcome, Tool, Watch, Workspace
+from endstop.runtime.ask import Ask
 from endstop.runtime.race import Race, time_is_up
 from endstop.runtime.session import Session
 
@@ -72,13 +68,13 @@ class Perform:
         judge: Judge | None,
         *,
         hooks: HookRunner | None = None,
+        others: Mapping[str, Model] | None = None,
         watch: Watch | None = None,
         attempts: int = 5,
         jitter: Callable[[], float] = random.random,
     ) -> None:
-        self.model, self.tools, self.workspace, self.gates, self.judge = model, tools, workspace, gates, judge
-        self.hooks, self.watch, self.attempts, self.jitter = hooks, watch, attempts, jitter
-        self._chat: Chat | None = None
+        self.ask = Ask(model, others or {}, judge, watch=watch, attempts=attempts, jitter=jitter)
+        self.tools, self.workspace, self.gates, self.hooks = tools, workspace, gates, hooks
         self._records = 0
 
     # -- commit points, decided here and nowhere else (docs/durability.md)
@@ -118,7 +114,7 @@ class Perform:
         """Carry out an effect whose intents are journalled; record what happened."""
         match act:
             case CallModel():
-                await self._ask(session, act)
+                await self.ask.turn(session, act)
             case RunTools():
                 await self._run_tools(session, act)
             case RunGates() | RunHooks() | AskJudge() | Compact():
@@ -131,103 +127,6 @@ class Perform:
                 self._records += 1
                 if self._records % OTHERS == 0:
                     await asyncio.sleep(0)
-
-    # -- the model
-
-    async def _ask(self, session: Session, act: CallModel) -> None:
-        said: list[Answer | ModelError] = []
-
-        async def work() -> None:
-            try:
-                said.append(await self._answer(session, act))
-            except ModelError as error:
-                said.append(error)
-
-        stopped = await Race(session).run(work())
-        turn = session.state.turn
-        if turn is None or turn.id != act.turn_id or turn.ended:
-            return
-        answer = said[0] if said else None
-        if isinstance(answer, Answer):
-            session.record(*self._answered(session, act, answer))
-        elif isinstance(answer, ModelError):
-            session.record(_failed(act, answer, session.clock()))
-        else:
-            outcome = "lost" if stopped == "timeout" else "interrupted"
-            usage = self._usage(act.purpose, act.turn_id, None, session.state.spend.reserved, 1)
-            session.record(usage, ev.TurnEnd(turn_id=act.turn_id, outcome=outcome))  # type: ignore[arg-type]
-
-    async def _answer(self, session: Session, act: CallModel) -> Answer:
-        state = session.state
-        messages: list[Message] = state.window.messages
-        if act.prompt is not None:
-            chat, messages = self.model.open(Head(CLOSING_SYSTEM)), [UserText(act.prompt)]
-        else:
-            self._chat = chat = self._chat or self.model.open(Head(SYSTEM, tuple(state.kit.tools.values())))
-
-        def on_retry(attempt: int, error: ModelError, wait: float) -> None:
-            session.record(
-                ev.ModelRetried(turn_id=act.turn_id, attempt=attempt, error_type=error.kind, wait_seconds=round(wait, 3))
-            )
-
-        return await retry.ask(
-            chat,
-            messages,
-            generation=state.window.generation,
-            max_output=act.max_output,
-            clock=session.clock,
-            tools=act.prompt is None,
-            watch=self.watch,
-            deadline=time_is_up(state, session.clock()),
-            attempts=self.attempts,
-            on_retry=on_retry,
-            jitter=self.jitter,
-        )
-
-    def _answered(self, session: Session, act: CallModel, answer: Answer) -> list[ev.Event]:
-        reserved = session.state.spend.reserved
-        text = len(answer.text.encode(errors="replace")) + sum(len(str(r.arguments)) for r in answer.requests)
-        known = answer.usage or Usage(int(reserved.get("input-tokens", 0)), text // 3 + 1, estimated=True)
-        events: list[ev.Event] = [
-            ev.AssistantMessage(
-                message_id=f"a{act.turn_id}",
-                content=answer.text,
-                tool_requests=list(answer.requests) if act.prompt is None else [],
-                reasoning_opaque=answer.opaque,
-                finish_reason=answer.finish,
-            ),
-            self._usage(act.purpose, act.turn_id, known, reserved, 1),
-        ]
-        if act.prompt is not None:
-            events.append(ev.TurnEnd(turn_id=act.turn_id, outcome="ok"))
-        return events
-
-    def _usage(
-        self,
-        initiator: str,
-        turn_id: int | None,
-        usage: Usage | None,
-        reserved: dict[str, float],
-        attempt: int,
-        model: Model | None = None,
-    ) -> ev.AssistantUsage:
-        """Spend of one paid call; without a report its whole reservation, marked as estimated."""
-        asked = model or self.model
-        known = usage or Usage(int(reserved.get("input-tokens", 0)), int(reserved.get("output-tokens", 0)), estimated=True)
-        cost = asked.price.cost(known) if asked.price else 0.0 if asked.local or asked.scripted else None
-        return ev.AssistantUsage(
-            initiator=initiator,  # type: ignore[arg-type]
-            turn_id=turn_id,
-            model=asked.name,
-            input_tokens=known.input,
-            cache_read_tokens=known.cache_read,
-            cache_write_tokens=known.cache_write,
-            output_tokens=known.output,
-            reasoning_tokens=known.reasoning,
-            cost=cost,
-            estimated=known.estimated,
-            attempt=attempt,
-        )
 
     # -- tools
 
@@ -323,9 +222,9 @@ class Perform:
             case RunHooks():
                 work = self._run_hooks(session, act)
             case AskJudge():
-                work = self._ask_judge(session, act)
+                work = self.ask.judge(session, act)
             case Compact():
-                work = self._compact(session, act)
+                work = self.ask.summary(session, act)
         if isinstance(act, RunHooks) and all(run.hook.on == "session_end" for run in act.hooks):
             await work  # after the end no limit is left to stop at
         else:
@@ -358,39 +257,6 @@ class Perform:
         seen = await self.workspace.look(act.purpose, state.evidence.world, state.goal.contract, state.evidence.baseline)
         session.record(seen)
 
-    async def _ask_judge(self, session: Session, act: AskJudge) -> None:
-        goal, judge = session.state.goal, self.judge
-        assert goal is not None
-        assert judge is not None
-        await session.commit(durable=False)
-        entries = await session.store.entries(session.session_id, after=act.since - 1)
-        reserved = session.state.spend.reserved
-        usage: Usage | None = None
-        try:
-            judged, usage = await judge.judge(
-                goal.queued.objective, goal.contract, entries, max_output=act.max_output, budget=act.budget
-            )
-        except ModelError as error:
-            result = "declined" if error.kind == "content_filter" else "unreachable"
-            session.record(ev.GoalJudged(result=result, raw=str(error)))  # type: ignore[arg-type]
-            return
-        session.record(self._usage("judge", None, usage, reserved, 1, judge.model), judged)
-
-    async def _compact(self, session: Session, act: Compact) -> None:
-        """Ask for the summary; where none comes, what is old is left out without one (``compaction_lost``)."""
-        state = session.state
-        chat = self.model.open(Head(COMPACTION_SYSTEM))
-        try:
-            answer = await chat.ask([UserText(act.prompt)], generation=0, max_output=act.max_output, tools=False)
-        except ModelError as error:
-            session.record(ev.SessionError(error_type=error.kind, message=str(error), hint="the compaction goes on without it"))
-            return
-        usage = self._usage("compaction", None, answer.usage, state.spend.reserved, 1)
-        if answer.text.strip():
-            session.record(usage, completed(state, act.up_to, summary=answer.text.strip()))
-        else:
-            session.record(usage)
-
     # -- waiting
 
     async def _wait(self, session: Session, act: Wait) -> None:
@@ -417,10 +283,3 @@ class Perform:
 
 def _phase_ends(act: AnyAct) -> bool:
     return any(isinstance(event, (ev.GoalEnded, ev.GoalParked, ev.GoalPaused, ev.GoalStarted)) for event in act.events)
-
-
-def _failed(act: CallModel, error: ModelError, now: float) -> ev.TurnEnd:
-    retry_at = now + error.retry_after if error.retry_after else None
-    return ev.TurnEnd(
-        turn_id=act.turn_id, outcome="failed", error=ev.Failure(code=error.kind, message=str(error)), retry_at=retry_at
-    )

@@ -18,7 +18,7 @@ from endstop.core import chain, codec
 from endstop.core.apply import apply, replay
 from endstop.core.codec import Entry
 from endstop.core.effects import AnyAct
-from endstop.core.events import KIND_OF, TYPE_OF, Blob, Event, GoalPaused, SessionResume, SessionShutdown
+from endstop.core.events import KIND_OF, TYPE_OF, Blob, Event, GoalPaused, SessionResume, SessionShutdown, UserMessage
 from endstop.core.goal import ENDED, Kit, State, allowed
 from endstop.errors import EndstopError, StoreError, TransitionError
 from endstop.ports import Clock, Emit
@@ -66,7 +66,7 @@ class Session:
         self._blobs: list[Sealed] = []
         self._unsure: list[Entry] = []  # recorded since the last commit that was seen to hold
         self._lock = asyncio.Lock()
-        self._moved = False
+        self._moved = self._controlled = False
         self._lost: EndstopError | None = None
         store.watch(session_id, self._on_moved, after=position.seq)
 
@@ -201,8 +201,9 @@ class Session:
     def control(self, *events: Event) -> None:
         """Something a person did in this process: recorded at once, and the running effect is told."""
         for event in events:
-            if self.state.phase not in ENDED:
+            if self.state.phase not in ENDED or isinstance(event, UserMessage):
                 self.record(event)
+        self._controlled = True
         self._wake()
 
     def _wake(self) -> None:
@@ -214,8 +215,9 @@ class Session:
         """Apply what came from outside, if anything did. Raises LeaseLost when the session is another's now."""
         if self._lost is not None:
             raise self._lost
-        if self._moved:
-            await self.commit(durable=False)
+        if self._moved or self._controlled:
+            durable, self._controlled = self._controlled, False
+            await self.commit(durable=durable)
 
     # -- beginning and end of holding
 
