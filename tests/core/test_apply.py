@@ -67,6 +67,8 @@ def test_no_event_breaks_a_state_that_knows_nothing(name: str) -> None:
     fields = {f: getattr(event, f) for f in event.__struct_fields__}
     changes = {"late": None, "limits": {"turns": 5.0}}
     event = type(event)(**fields | {f: value for f, value in changes.items() if f in fields})
+    if name == "goal.ended":
+        event = ev.GoalEnded(phase="done", verified=False, verified_by=[], ended_by="claim", missing=[], handoff={})
     for phase in get_args(ev.Phase):
         state = State(phase=phase)
         if allowed(state, event) is not None:
@@ -179,3 +181,21 @@ def test_a_kit_is_never_journalled() -> None:
     sim = lived()
     kit = Kit(judge="other")
     assert replay(sim.entries, kit).kit is kit
+
+
+def test_a_foreign_closing_turn_and_usage_are_taken_in_without_a_goal() -> None:
+    """Journals of other agents hold turns without messages and goals."""
+    state = State()
+    start = ev.TurnStart(turn_id=1, model="m", purpose="close", request_hash="", reserved={})
+    said = ev.AssistantMessage(message_id="a", content="bye", tool_requests=[], finish_reason="stop")
+    usage = filled(ev.AssistantUsage)
+    apply(state, Entry(1, "i", 1.0, start))
+    apply(state, Entry(2, "i", 1.0, said))
+    assert state.turn is not None
+    assert (state.turn.text, state.window.messages) == ("bye", [])
+    state = State()
+    apply(state, Entry(1, "i", 1.0, ev.TurnStart(turn_id=1, model="m", purpose="work", request_hash="", reserved={})))
+    told = {f: getattr(usage, f) for f in usage.__struct_fields__} | {"initiator": "work", "estimated": False}
+    apply(state, Entry(2, "i", 1.0, ev.AssistantUsage(**told)))
+    assert state.spend.ratio == 1 / 3
+    assert state.spend.last_input == 7

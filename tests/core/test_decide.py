@@ -301,7 +301,7 @@ def test_a_cancel_while_paused_and_while_closing() -> None:
     sim.until(effects.CallModel, perform=False, purpose="close")
     sim.record(ev.GoalClosing(target="cancelled", reason="person", by="me", detail={}))
     assert rest(sim) == "cancelled"
-    assert sim.of(ev.TurnEnd)[-1].outcome == "interrupted"
+    assert sim.of(ev.TurnEnd)[-1].outcome == "lost"
     assert [u.initiator for u in sim.of(ev.AssistantUsage)][-1] == "close"
     assert sim.state.spend.estimated
 

@@ -32,7 +32,14 @@ GATED = ev.Contract(gates=[GATE], judge="none")
 def run(outcome: str, exit_code: int | None = None, **more: Any) -> ev.GateFinished:
     """A gate's end."""
     return ev.GateFinished(
-        gate_id="g", outcome=outcome, exit_code=exit_code, output="tail", duration_ms=1, fingerprint="f", stale=False, **more
+        gate_id="g",
+        outcome=outcome,
+        exit_code=exit_code,
+        output=more.pop("output", "tail"),
+        duration_ms=1,
+        fingerprint="f",
+        stale=False,
+        **more,
     )
 
 
@@ -339,3 +346,15 @@ def test_processes_that_start_and_exit_raise_the_world() -> None:
     assert (sim.state.evidence.world, list(sim.state.processes)) == (1, ["p"])
     sim.record(ev.ProcessExited(process_id="p", exit_code=0, output=""), ev.ProcessExited(process_id="q", output=""))
     assert (sim.state.evidence.world, sim.state.processes) == (3, {})
+
+
+def test_a_gate_that_could_not_be_started_leaves_the_fingerprint_as_it_was() -> None:
+    """It has seen no workspace."""
+    sim = Sim(lambda s: says(""), contract=GATED)
+    sim.until(effects.CallModel)
+    before = sim.state.evidence.fingerprint
+    sim.record(ev.GateStarted(gate_id="g", purpose="claim", command="c", world=0, fingerprint=before))
+    broken = run("broken", output="no such program")
+    sim.record(ev.GateFinished(**{f: getattr(broken, f) for f in broken.__struct_fields__} | {"fingerprint": ""}))
+    assert sim.state.evidence.fingerprint == before
+    assert sim.state.evidence.gates["g"].outcome == "broken"

@@ -852,3 +852,37 @@ def test_the_session_stays_usable_after_stuck() -> None:
     sim.run()
     assert sim.state.phase == "stuck"
     assert [a.purpose for a in sim.asked].count("recover") == 2
+
+
+def test_different_rules_of_one_batch_are_one_refusal() -> None:
+    """A repeating and a failing call refused side by side count once, and halt with the next."""
+    calls = Calls()
+    for n in range(4):
+        calls.make(n=1)
+        calls.make(n=2, ok=False, result=f"error {n} of four")
+    assert calls.make(n=1) == "refused repeat"
+    calls.stall.refusals = stall.Tally()
+    calls.stall.batch = set()
+    assert calls.beside(n=1) == "refused repeat"
+    assert calls.beside(n=2, ok=False, result="error") == "refused failing"
+    assert (calls.stall.refusals.count, calls.halted) == (1, "")
+
+
+def test_notices_of_wrong_calls_have_a_threshold_too() -> None:
+    """Nothing is said below it."""
+    state, rules = Stall(), Rules(malformed=Rule(2, NEVER, 3))
+    for n in range(3):
+        state.batch = set()
+        seen = Seen(seq=n, call_id=f"c{n}", tool="x", ident="", success=False, norm="", size=0)
+        stall.count_wrong(state, rules, seen, False)
+        assert len(state.due) == max(0, n)
+    assert state.halt is not None
+
+
+def test_more_variants_than_a_table_holds_are_still_counted() -> None:
+    """Where the rule does not refuse, only their names stop being kept."""
+    calls = Calls(Rules(same_failure=Rule(NEVER, NEVER, NEVER), failing=Rule(NEVER, NEVER)))
+    for n in range(stall.TABLE + 20):
+        calls.make("pay", n=n, ok=False, result="down")
+    tally = calls.stall.failures["pay"]["failed"]
+    assert (tally.count, len(tally.names)) == (stall.TABLE + 20, stall.TABLE)

@@ -22,7 +22,7 @@ Asking = tuple[Call, ToolSpec, dict[str, Any], str]
 """A call that needs a permission, its tool, its arguments, and why."""
 
 
-def attached(state: State, started: list[Call]) -> AnyAct | None:
+def attached(state: State, started: list[Call]) -> AnyAct:
     """Started calls that wait for something: their result once it is there, else the park."""
     results: list[Event] = []
     for call in started:
@@ -37,9 +37,8 @@ def attached(state: State, started: list[Call]) -> AnyAct | None:
     if results:
         return Record(events=tuple(results))
     question = next((q for q in state.questions.values() if q.call_id == started[0].request.tool_call_id), None)
-    if question is not None:
-        return wait_on(state, "question", question.expires_at, said=question.text, ref=question.id)
-    return None
+    assert question is not None  # any other has its result by now: it was parked in one append with its start
+    return wait_on(state, "question", question.expires_at, said=question.text, ref=question.id)
 
 
 def wait_on(state: State, on: ev.ParkedOn, until: float | None, *, said: str, ref: str | None = None) -> AnyAct:

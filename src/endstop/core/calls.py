@@ -169,9 +169,10 @@ class _Batch:
 
     def _twin(self, call: Call, ident: str) -> Memo | None:
         turn = self.state.turn
-        for other in turn.calls.values() if turn else ():
+        assert turn is not None
+        for other in turn.calls.values():
             if other is call:
-                return None
+                break
             if other.state == "done" and other.ident == ident and other.outcome is not None and other.effect:
                 return other.outcome
         return None

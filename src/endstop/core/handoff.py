@@ -106,11 +106,10 @@ def _why_claimed(state: State, verified_by: list[str]) -> str:
 
 def _summary(state: State) -> str:
     goal = state.goal
-    if goal is not None and goal.closing is not None:
+    assert goal is not None
+    if goal.closing is not None:
         return goal.closing.text
-    if goal is not None and goal.claim is not None:
-        return goal.claim.summary
-    return ""
+    return goal.claim.summary if goal.claim else ""
 
 
 CLOSING_SYSTEM = (

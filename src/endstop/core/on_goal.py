@@ -190,12 +190,10 @@ def _goal_resumed(state: State, entry: Entry, event: ev.GoalResumed) -> None:
 
 def _unpark(state: State, goal: Goal, cause: str) -> None:
     parked, goal.parked = goal.parked, None
-    if parked is None:
-        return
-    if parked.on in ("time", "condition") and parked.ref and state.turn is not None:
-        call = state.turn.calls.get(parked.ref)
-        if call is not None:
-            call.result = cause
+    assert parked is not None  # else the event would not be allowed
+    call = state.turn.calls.get(parked.ref or "") if state.turn else None
+    if call is not None and parked.on in ("time", "condition"):
+        call.result = cause
     if parked.on == "verifier":
         evidence.last_try(state.evidence, BROKEN)
         hooks.last_try(state, BROKEN)

@@ -240,7 +240,7 @@ def _tool_start(state: State, entry: Entry, event: ev.ToolStart) -> None:
     spend.by_tool[event.tool_name] = spend.by_tool.get(event.tool_name, 0) + 1
     if event.effect in EFFECTFUL:
         state.evidence.touch()
-    elif event.effect in ("read", "read_outside"):
+    else:
         state.evidence.reads += 1
 
 

@@ -17,19 +17,18 @@ CRASH_LOOP = 3
 
 def recover(s: State, now: float) -> AnyAct | None:
     """3. After a crash: starts without an end, by what they were; then one look."""
-    if s.recover:
-        if s.crashes >= CRASH_LOOP and s.phase in ("working", "checking", "waiting", "queued"):
-            return Record(events=(ev.GoalPaused(reason="crash_loop", by="kernel"),))
-        effect = lost(s)
-        if effect is not None:
-            return effect
+    if s.recover and s.crashes >= CRASH_LOOP and s.phase in ("working", "checking", "waiting", "queued"):
+        return Record(events=(ev.GoalPaused(reason="crash_loop", by="kernel"),))
+    effect = lost(s)
+    if effect is not None:
+        return effect
     if s.look_due and s.phase in ("working", "checking"):
         return Look(purpose="resume")
     return None
 
 
 def lost(s: State) -> AnyAct | None:
-    """What one start without an end needs, or None."""
+    """What one start without an end needs, or None. Nothing runs while anything is decided: what has no end will get none."""
     turn = s.turn
     if turn is None or turn.ended:
         return None
