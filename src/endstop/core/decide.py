@@ -46,7 +46,7 @@ def decide(state: State, now: float) -> AnyAct:
         effect = rule(state, now)
         if effect is not None:
             return before_end(state, effect)
-    raise AssertionError("the last rule always answers")
+    return before_end(state, _call(state, now))
 
 
 def _idle(s: State, now: float) -> AnyAct | None:
@@ -85,7 +85,7 @@ def _closing(s: State, now: float) -> AnyAct | None:
             complete(c.request.tool_call_id, "Cancelled: the goal ends.", executed=c.state == "started", code="cancelled")
             for c in open_calls(s)
         ]
-        return Record(events=(*events, *turn_over(s, turn, "ok" if turn.answered else "interrupted")))
+        return Record(events=(*events, ev.TurnEnd(turn_id=turn.id, outcome="ok")))
     if goal.closing.target in ("capped", "stuck", "blocked") and not goal.closed and turn is not None:
         call = _closing_turn(s, now)
         if call is not None:
@@ -118,8 +118,7 @@ def _closing_turn(s: State, now: float) -> AnyAct | None:
 def _time(s: State, now: float) -> AnyAct | None:
     """5. Wall or active time is full; every other limit stops only what would spend on it."""
     goal = s.goal
-    if goal is None or s.phase == "closing":
-        return None
+    assert goal is not None
     keep = closing_reserve(goal.caps, s.profile.price)
     active = active_now(s, now)
     if deadline(s.spend, goal.caps, keep, now, active) > now:
@@ -316,5 +315,4 @@ RULES: tuple[Callable[[State, float], AnyAct | None], ...] = (
     _ready,
     _round_over,
     compact,
-    _call,
 )
