@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -66,6 +66,8 @@ VAGUE = frozenset({200, 429, 500})
 REFUSED = re.compile(r"invalid_(request|prompt)|not_found_error|request_too_large")
 """Codes by which a complaint inside an answer is the request's fault."""
 
+SHORT = 500
+"""Characters kept of what a server says of its failure."""
 BILLING = "the account has no credit left: see the provider's billing page, or choose another model"
 HINTS: dict[ModelFault, str] = {
     "auth": "check the API key of this provider and what it may use",
@@ -122,6 +124,19 @@ def fault(status: int, said: Said, retry_after: float | None = None) -> ModelErr
         hint = HINTS.get(kind, "")
     number = f"HTTP {status}: " if status != 200 else ""
     return ModelError(kind, number + (said.text or "no reason given"), status=status, retry_after=retry_after, hint=hint)
+
+
+def sign(error: ModelError, where: str, secrets: Sequence[str], key_name: str | None = None) -> ModelError:
+    """Say whose failure it is, and none of the secrets that a server may have repeated."""
+    error.where = where
+    if error.kind == "auth" and key_name and error.hint != BILLING:
+        error.hint = f"check {key_name}, and what that key may use"
+    for secret in secrets:
+        error.message = error.message.replace(secret, "[secret]")
+    if len(error.message) > SHORT:
+        error.message = error.message[:SHORT] + "…"
+    error.args = (error.message,)
+    return error
 
 
 def _spoken(status: int, said: Said) -> ModelFault | None:

@@ -23,8 +23,6 @@ LARGEST = 64 * 1024 * 1024
 """Bytes of one answer above which the server is not believed any more."""
 LONGEST = 64 * 1024
 """Bytes read of a refusal."""
-SHORT = 500
-"""Characters kept of what a server says of its failure."""
 
 
 class Timeouts(msgspec.Struct, frozen=True):
@@ -100,7 +98,7 @@ class HttpModel:
         self.max_output = max_output
         self.price = price
         self.base, self.host = _base(base_url, self.endpoint, name)
-        self.local = _loopback(self.host)
+        self.local = loopback(self.host)
         self.effort = effort
         extra = extra_headers or {}
         self._headers = {"Content-Type": "application/json", **extra}
@@ -158,7 +156,7 @@ class HttpModel:
             await self._fill(reader, body, watch)
             return reader.close(unique)
         except ModelError as error:
-            raise self._ours(error) from None
+            raise faults.sign(error, self.name, self._secrets, self._key_name) from None
 
     async def _fill(self, reader: Reader, body: bytes, watch: Watch | None) -> None:
         """Feed the reader for as long as there is something to feed; what broke off after a beginning is the reader's."""
@@ -209,18 +207,6 @@ class HttpModel:
         else:  # refused half way, cut, or bytes that are no HTTP
             what = f"the connection broke ({type(error).__name__})"
         return ModelError("network", what, hint=f"is {self.base} the right address, and does it answer?")
-
-    def _ours(self, error: ModelError) -> ModelError:
-        """Say whose failure it is, and none of the secrets that a server may have repeated."""
-        error.where = self.name
-        if error.kind == "auth" and self._key_name and error.hint != faults.BILLING:
-            error.hint = f"check {self._key_name}, and what that key may use"
-        for secret in self._secrets:
-            error.message = error.message.replace(secret, "[secret]")
-        if len(error.message) > SHORT:
-            error.message = error.message[:SHORT] + "…"
-        error.args = (error.message,)
-        return error
 
 
 class HttpChat:
@@ -286,7 +272,8 @@ def _base(url: str, endpoint: str, name: str) -> tuple[str, str]:
     return text, host
 
 
-def _loopback(host: str) -> bool:
+def loopback(host: str) -> bool:
+    """Whether a host is this machine."""
     try:
         return ip_address(host).is_loopback
     except ValueError:
