@@ -10,7 +10,7 @@ from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 import msgspec
 
@@ -116,44 +116,75 @@ class System:
         )  # the rules can be read
         session_id, about = uuid7(), await git.describe(root)
         start, goal = self._opening(session_id, order, root, about)
+        return await self._begin(start, (goal,), goal, root, model, judge, about)
+
+    async def converse(self, workspace: Path, model: str, limits: dict[str, float], policy: ev.Policy) -> Running:
+        """Begin a conversation without a goal; ``Running.control(UserMessage(…))`` and ``drive(chat=True)`` carry it on.
+
+        Raises:
+            UsageError: as ``queue``.
+        """
+        root, asked = _workspace(workspace), self.model(model)
+        terms = _terms(root, model, limits, policy)
+        about = await git.describe(root)
+        start = self._start(uuid7(), "chat", root, about, model)
+        start = msgspec.structs.replace(start, limits=limits, policy=policy)
+        return await self._begin(start, (), terms, root, asked, None, about)
+
+    async def _begin(
+        self,
+        start: ev.SessionStart,
+        events: tuple[ev.Event, ...],
+        goal: ev.GoalQueued,
+        root: Path,
+        model: Model,
+        judge: ModelJudge | None,
+        about: git.GitState | None,
+    ) -> Running:
+        """Register a session and write its first events; a refusal leaves nothing behind."""
         new = NewSession(
-            id=session_id,
-            kind="goal",
+            id=start.session_id,
+            kind=start.kind,
             created=self.clock(),
             workspace=str(root),
             salt=start.salt or "",
-            objective=order.objective,
-            model=order.model,
+            objective=goal.objective or None,
+            model=goal.model,
         )
         await self.store.create(new)
         try:
-            running = await self._running(session_id, root, goal, model, judge, about)
+            running = await self._running(start.session_id, root, goal, model, judge, about)
         except UsageError:
-            await self.store.discard(session_id)
+            await self.store.discard(start.session_id)
             raise
-        running.session.record(start, goal)
+        running.session.record(start, *events)
         await running.session.commit(durable=True)
         return running
 
-    def _opening(
-        self, session_id: str, order: Order, root: Path, about: git.GitState | None
-    ) -> tuple[ev.SessionStart, ev.GoalQueued]:
-        """The first two events of a new journal."""
-        start = ev.SessionStart(
+    def _start(
+        self, session_id: str, kind: Literal["goal", "chat"], root: Path, about: git.GitState | None, model: str
+    ) -> ev.SessionStart:
+        return ev.SessionStart(
             session_id=session_id,
             version=VERSION,
             producer=f"endstop {__version__}",
             start_time=codec.stamp(self.clock()),
-            kind="goal",
+            kind=kind,
             context=ev.Context(
                 cwd=str(root),
                 git_root=str(about.root) if about else None,
                 branch=about.branch if about else None,
                 head_commit=about.head if about else None,
             ),
-            selected_model=order.model,
+            selected_model=model,
             salt=secrets.token_hex(16),
         )
+
+    def _opening(
+        self, session_id: str, order: Order, root: Path, about: git.GitState | None
+    ) -> tuple[ev.SessionStart, ev.GoalQueued]:
+        """The first two events of a new journal."""
+        start = self._start(session_id, "goal", root, about, order.model)
         goal = ev.GoalQueued(
             goal_id=session_id,
             objective=order.objective,
@@ -174,11 +205,10 @@ class System:
         Raises:
             UsageError: another process drives it, its folder is gone, or another goal works there.
         """
+        row = await self.store.find(session_id)
         state = replay(await self.store.entries(session_id))
-        if state.goal is None:
-            raise UsageError("this session has no goal", where=session_id[:8], hint="endstop ps shows what there is")
-        queued = state.goal.queued
-        root = _workspace(Path(queued.workspace))
+        root = _workspace(Path(row.workspace))
+        queued = state.goal.queued if state.goal else _terms(root, state.model, state.limits, state.rules)
         model = self.model(queued.model)
         judge = self._judge(queued.contract, model)
         about = await git.describe(root)
@@ -270,6 +300,21 @@ class System:
         )
 
 
+def _terms(root: Path, model: str, limits: dict[str, float], policy: ev.Policy) -> ev.GoalQueued:
+    """The terms of a conversation in the shape of a goal's; never journalled."""
+    return ev.GoalQueued(
+        goal_id="",
+        objective="",
+        contract=ev.Contract(judge="none"),
+        limits=limits,
+        policy=policy,
+        model=model,
+        fallbacks=[],
+        workspace=str(root),
+        priority=0,
+    )
+
+
 def _profile(model: Model) -> Profile:
     return Profile(model.price, min(model.max_output or 16_000, 1_000_000), model.window)
 
@@ -286,8 +331,17 @@ class Running:
         self.session, self.perform, self.description, self.kit = session, perform, description, kit
         self._sound = True
 
-    async def drive(self, *, stay: Stay, reachable: bool = False, emit: Emit | None = None, watch: Watch | None = None) -> State:
-        """Turn the wheel until the goal ends, pauses, or waits for somebody (``stay`` True: through that too).
+    async def drive(
+        self,
+        *,
+        stay: Stay,
+        reachable: bool = False,
+        emit: Emit | None = None,
+        watch: Watch | None = None,
+        chat: bool = False,
+    ) -> State:
+        """Turn the wheel until the goal ends, pauses, or waits for somebody (``stay`` True: through that too); ``chat`` also
+        goes on with what was written after its end, and with a conversation that has no goal.
 
         A full disk pauses it, if there is room for that much: nothing after the last committed event counts.
 
@@ -296,10 +350,10 @@ class Running:
         """
         self.kit.reachable = reachable
         self.perform.ask.watch = watch
-        if emit is not None:
+        if emit is not None and emit not in self.session.emit:
             self.session.emit.append(emit)
         try:
-            return await drive(self.session, self.perform, stay=stay)
+            return await drive(self.session, self.perform, stay=stay, chat=chat)
         except StoreFull:
             self._sound = False
             await self.session.pause_unwritten()

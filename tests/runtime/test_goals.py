@@ -377,3 +377,77 @@ def test_what_the_repository_tells_its_agents_is_in_the_first_message(names: lis
     assert ("Rules of" in first) == bool(names)
     assert told in first
     assert "hunter2" not in str(server.requests)
+
+
+def said(text: str) -> ev.UserMessage:
+    """A human's message."""
+    return ev.UserMessage(message_id=text, content=text, source="user", delivery="idle")
+
+
+def test_a_conversation_without_a_goal_goes_round_by_round_and_survives_its_process(tmp_path: Path) -> None:
+    """Each message opens a round with tools; another process takes the conversation up where it was."""
+    repository(tmp_path)
+    plays = [FIX, message("I repaired it."), message("You are welcome.")]
+
+    async def work() -> None:
+        async with serving(script(*plays)) as server, system(server.url, tmp_path) as opened:
+            talk = await opened.converse(tmp_path, "openai:m", {"turns": 20.0}, ev.Policy())
+            talk.control(said("make one() return 1"))
+            state = await talk.drive(stay=False, chat=True)
+            assert (state.phase, state.turn.text, state.goal) == ("none", "I repaired it.", None)
+            await talk.close()
+            assert "return 1" in (tmp_path / "code_.py").read_text()
+            talk = await opened.take(talk.session.session_id)
+            talk.control(said("thank you"))
+            state = await talk.drive(stay=False, chat=True)
+            await talk.close()
+            assert (state.turn.text, state.spend.turns) == ("You are welcome.", 3)
+            roles = [m["role"] for m in server.requests[-1]["messages"]]
+            assert roles == ["system", "user", "assistant", "tool", "assistant", "user"]
+            assert (await opened.store.verify(talk.session.session_id)).verdict == "ok"
+
+    go(work())
+
+
+def test_a_message_after_a_goals_end_is_answered_and_resumes_nothing(tmp_path: Path) -> None:
+    """The goal stays done; the drive of a goal does not go on by itself, a conversation does."""
+    plays = [message("It is small."), message("Because it has one file.")]
+
+    async def work() -> None:
+        async with serving(script(*plays)) as server, system(server.url, repository(tmp_path)) as opened:
+            running = await opened.queue(order(opened, tmp_path, Contract()))
+            state = await running.drive(stay=False)
+            assert (state.phase, len(server.requests)) == ("done", 1)
+            running.control(said("why?"))
+            state = await running.drive(stay=False)
+            assert len(server.requests) == 1
+            state = await running.drive(stay=False, chat=True)
+            await running.close()
+            assert (state.phase, state.turn.text) == ("done", "Because it has one file.")
+
+    go(work())
+
+
+def test_a_fallback_takes_over_and_its_answers_count_as_its_own(tmp_path: Path) -> None:
+    """The pinned model's server refuses the key; the named fallback ends the goal; both are in the record."""
+    repository(tmp_path)
+    plays = script(FIX, DONE, DONE)
+
+    def play(request: dict[str, Any], n: int) -> Any:
+        if request["model"] == "m":
+            return web.json_response({"error": {"message": "bad key"}}, status=401)
+        return plays(request, n)
+
+    async def work() -> None:
+        async with serving(play) as server, system(server.url, tmp_path) as opened:
+            wanted = order(opened, tmp_path, Contract(gates=[GATE], judge="none"))
+            wanted.fallbacks = ["openai:other"]
+            running = await opened.queue(wanted)
+            state = await running.drive(stay=False)
+            await running.close()
+            assert (state.phase, state.goal.ended.verified) == ("done", True)
+            entries = await opened.store.entries(running.session.session_id)
+            assert {e.event.model for e in entries if isinstance(e.event, ev.AssistantUsage)} == {"openai:other"}
+            assert [e.event.new_model for e in entries if isinstance(e.event, ev.SessionModelChange)] == ["openai:other"]
+
+    go(work())
