@@ -187,6 +187,13 @@ def test_home_and_workspace_may_be_paths(tmp_path: Path, monkeypatch: pytest.Mon
         ({"deliverables": [3]}, "arguments: deliverables"),
         ({"tools": [len]}, "len"),
         ({"tools": [3]}, "only functions"),
+        ({"tools": 3}, "3 is no list"),
+        ({"gates": 3}, "3 is no list"),
+        ({"limits": 3}, "3 are no limits"),
+        ({"limits": [3]}, "3 is no text"),
+        ({"limits": {3: 4}}, "no limit is called '3'"),
+        ({"model": 3}, "3 is no model"),
+        ({"judge": 3}, "3 is no model"),
     ],
 )
 def test_what_cannot_be_used_is_told(given: dict[str, Any], told: str, tmp_path: Path, home: Path) -> None:

@@ -102,7 +102,7 @@ async def resume(
     *,
     limits: AnyLimits = None,
     note: str | None = None,
-    model: Model | None = None,
+    model: str | Model | None = None,
     judge: Model | None = None,
     tools: Iterable[Callable[..., Any] | Tool] = (),
     on_question: OnQuestion | None = None,
@@ -117,7 +117,7 @@ async def resume(
         session_id: of its ``Result``, or the beginning of it.
         limits: higher caps; one that is full must be raised.
         note: words to the agent.
-        model: the same model of your own that it was begun with; not for models with a name.
+        model: the same model that it was begun with, where that was one of your own.
         judge: likewise.
         tools: the same tools that it was begun with.
         on_question: as for ``run``; what is still open is asked again.
@@ -139,8 +139,8 @@ async def resume(
         row = await system.store.find(session_id)
         if row.holder is not None:
             raise UsageError(f"process {row.holder.pid} drives it already", where=row.id, hint="wait until it stops")
-        if model is not None and model.name != row.model:
-            raise UsageError(f"it was begun with {row.model}", where=f"model {model.name}", hint="the model of a goal stays")
+        if model is not None and _name(model) != row.model:
+            raise UsageError(f"it was begun with {row.model}", where=f"model {_name(model)}", hint="the model of a goal stays")
         state = replay(await system.store.entries(row.id))
         events = resumption(state, {axis: found.limits.get(axis) for axis in table}, note, system.clock())
         running = await system.take(row.id)
@@ -171,14 +171,14 @@ def asked_for(
     return {
         "model": model if isinstance(model, str) else None,
         "judge": judge if isinstance(judge, str) and judge != "auto" else None,
-        "gate": [_gate(gate) for gate in _many(gates)],
-        "deliverables": _many(deliverables),
-        "protect": _many(protect),
+        "gate": [_gate(gate) for gate in _many("gates", gates)],
+        "deliverables": _many("deliverables", deliverables),
+        "protect": _many("protect", protect),
         "confront": confront,
         "rubric": rubric,
         "workspace": None if workspace is None else str(workspace),
         "limits": caps.table(limits),
-        "permissions": {"mode": mode, "allow": _many(allow), "deny": _many(deny), "network": network},
+        "permissions": {"mode": mode, "allow": _many("allow", allow), "deny": _many("deny", deny), "network": network},
     }
 
 
@@ -226,8 +226,8 @@ def order(settings: Settings, objective: str, model: str | Model | None = None, 
     """
     if not isinstance(objective, str) or not objective.strip():
         raise UsageError("there is no objective", where="objective", hint='say what should be reached, like "make it pass"')
-    contract = settings.contract if isinstance(judge, str) else msgspec.structs.replace(settings.contract, judge=judge.name)
-    name = settings.model if model is None or isinstance(model, str) else model.name
+    contract = settings.contract if isinstance(judge, str) else msgspec.structs.replace(settings.contract, judge=_name(judge))
+    name = settings.model if model is None or isinstance(model, str) else _name(model)
     if not name:
         hint = 'model="PROVIDER:MODEL", ENDSTOP_MODEL, or model in endstop.toml'
         raise UsageError("no model is chosen", where="model", hint=hint)
@@ -247,13 +247,13 @@ async def opened(
     settings: Settings, tools: Iterable[Any], models: Iterable[str | Model | None], clock: Clock = time.time
 ) -> AsyncIterator[System]:
     """A system with the caller's own tools and models; it does not close those models."""
-    own = [tool if hasattr(tool, "spec") else FunctionTool(tool) for tool in tools]
+    own = [tool if hasattr(tool, "spec") else FunctionTool(tool) for tool in _many("tools", tools)]
     async with System(settings, tools=own, clock=clock) as system:
         lent: dict[str, Model] = {}
         for model in models:
             if model is None or isinstance(model, str):
                 continue
-            if lent.setdefault(model.name, model) is not model:
+            if lent.setdefault(_name(model), model) is not model:
                 raise UsageError("two models have this name", where=model.name, hint="give one of them another name")
         system.models.update(lent)
         try:
@@ -295,11 +295,19 @@ async def _drive(running: Running, humans: Humans) -> State:
         raise
 
 
-def _many(given: Any) -> list[Any]:
+def _many(name: str, given: Any) -> list[Any]:
     """One thing is a list of it; paths are text."""
-    things = [given] if isinstance(given, str | Path | Gate) else list(given)
-    return [str(thing) if isinstance(thing, Path) else thing for thing in things]
+    alone = isinstance(given, str | Path | Mapping | Gate) or hasattr(given, "spec") or callable(given)
+    if not alone and not isinstance(given, Iterable):
+        raise UsageError(f"{given!r} is no list", where=name, hint="write a list: […]")
+    return [str(thing) if isinstance(thing, Path) else thing for thing in ([given] if alone else given)]
 
 
 def _gate(gate: Any) -> Any:
     return {"run": gate} if isinstance(gate, str) else msgspec.to_builtins(gate) if isinstance(gate, Gate) else gate
+
+
+def _name(model: Any) -> str:
+    if not isinstance(model, str) and not hasattr(model, "open"):
+        raise UsageError(f"{model!r} is no model", where="model", hint='write "PROVIDER:MODEL", or give an endstop.Model')
+    return model if isinstance(model, str) else str(model.name)

@@ -9,6 +9,7 @@ from typing import Any, Final
 import msgspec
 
 from endstop.core.limits import AXES, parse
+from endstop.errors import UsageError
 
 NONE: Final = "none"
 """As a limit: unlimited, said explicitly."""
@@ -52,6 +53,8 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
         """
         fields: dict[str, Any] = {"tools": {}}
         for text in texts:
+            if not isinstance(text, str):
+                raise UsageError(f"{text!r} is no text", where="limits", hint='write them like "turns=60"')
             axis, cap = parse(text)
             value = NONE if cap is None else cap
             if axis.startswith("tool:"):
@@ -94,4 +97,6 @@ def table(given: AnyLimits) -> dict[str, str]:
     if isinstance(given, Mapping):
         axes = {_field(axis): axis for axis in AXES}
         return {axes.get(name, name): _amount(axes.get(name, name), cap) for name, cap in given.items() if cap is not None}
+    if not isinstance(given, Iterable):
+        raise UsageError(f"{given!r} are no limits", where="limits", hint="give endstop.Limits(…), a dict, or a list of texts")
     return Limits.parse([given] if isinstance(given, str) else given).table()
