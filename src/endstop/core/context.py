@@ -63,7 +63,10 @@ class Window(msgspec.Struct):
                 self.add(UserText(text), seq)
         rolling = sha256(self.digest.encode())
         for message in self.messages[self.sealed :]:
-            rolling.update(msgspec.json.encode(message))
+            if isinstance(message, ToolText):  # the long ones: no need to escape them
+                rolling.update(f"{message.tool_call_id}\n{message.text}".encode(errors="replace"))
+            else:
+                rolling.update(msgspec.json.encode(message))
         self.digest = rolling.hexdigest()
         self.sealed = len(self.messages)
 
