@@ -47,7 +47,7 @@ def pack(event: Event, salt: str) -> tuple[bytes, list[Sealed]]:
     if len(data) <= SPILL and not has_blobs(data):
         return data, []
     spilled, kept = spill(to_builtins(event), salt)
-    return msgspec.json.encode(spilled), kept
+    return (msgspec.json.encode(spilled), kept) if kept else (data, [])
 
 
 def has_blobs(line: bytes) -> bool:
