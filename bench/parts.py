@@ -20,6 +20,7 @@ from pathlib import Path
 import msgspec
 
 from bench import goal
+from bench.meter import SOURCE
 from endstop.checks.gates import Gates
 from endstop.checks.look import Folder
 from endstop.core.apply import replay
@@ -80,23 +81,23 @@ async def measure(turns: int) -> dict[str, float]:
             lines = await store.lines(session.session_id)
             kit = Kit(tools=catalog.specs)
             per_event = median(lambda: replay(map(decode, lines), kit)) / len(lines)
-            commit = await _commit(store, catalog, root, turns)
-        sync = median(lambda: _sync(Path(place) / "plain"), turns)
-    text = Path(msgspec.__file__).with_name("_utils.py").read_text() * 4
-    masked = median(lambda: mask(text[:16384]), 20)
+            commit, sync = await _commit(store, catalog, root, turns)
+    masked = median(lambda: mask(SOURCE[:16384]), 20)
     return {"replay": per_event * 1e6, "commit": commit * 1e3, "sync": sync * 1e3, "mask": masked * 1e3}
 
 
-async def _commit(store: Store, catalog: Catalog, root: Path, times: int) -> float:
+async def _commit(store: Store, catalog: Catalog, root: Path, times: int) -> tuple[float, float]:
+    """Seconds of a durable commit, and of the disk's own sync, in turns."""
     session = await goal.begin(store, catalog, root, 1)
-    spent = []
+    spent, synced = [], []
     for _ in range(times):
         session.record(RETRIED, RETRIED, RETRIED)
         begun = time.perf_counter()
         await session.commit(durable=True)
         spent.append(time.perf_counter() - begun)
+        synced.append(median(lambda: _sync(store.path.with_name("plain")), 1))
     await session.close()
-    return statistics.median(spent)
+    return statistics.median(spent), statistics.median(synced)
 
 
 def _sync(path: Path) -> None:

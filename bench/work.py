@@ -11,13 +11,13 @@ import msgspec
 from bench import floor, goal
 from bench.meter import Meter, Plan, Report
 
-WARM = 10
+WARM = 50
 
 
 async def measure(name: str, plan: Plan) -> Report:
     """Warm up, then measure."""
     drive = {"floor": floor.drive, "endstop": goal.drive}[name]
-    warm = msgspec.structs.replace(plan, turns=WARM, runs=1, timed=False)
+    warm = msgspec.structs.replace(plan, turns=min(plan.turns, WARM), runs=1, timed=False)
     await drive(warm, Meter(warm))
     gc.collect()
     meter = Meter(plan)
