@@ -32,9 +32,7 @@ from endstop.guards.redaction import Redactor
 from endstop.host import git, spawn
 from endstop.host.paths import inside, open_beneath
 from endstop.host.sandbox import Sandbox, clean_environment, detect
-from endstop.models import names, prices
-from endstop.models.openai import OpenAIModel
-from endstop.models.scripted import ScriptedModel
+from endstop.models.choose import make_model
 from endstop.ports import Clock, Emit, Model, Tool, Watch
 from endstop.runtime.control import control
 from endstop.runtime.embedded import Stay, drive
@@ -440,37 +438,6 @@ def _kill_leftovers(state: State) -> None:
 def _secrets(settings: Settings) -> list[str]:
     """Values that must reach no log and no tool."""
     return [value for value in settings.keys().values() if value]
-
-
-def make_model(name: str, settings: Settings) -> Model:
-    """The model behind a name.
-
-    Raises:
-        UsageError: see ``System.model``.
-    """
-    provider, model = names.parse(name)
-    if provider == names.SCRIPTED:
-        return ScriptedModel(model)
-    own, known = settings.provider(provider), names.PROVIDERS[provider]
-    base_url = own.base_url or known.base_url
-    key_env = own.api_key_env or known.key_env
-    key = settings.environment.get(key_env) if key_env else None
-    price = prices.price(provider, model, {model: own.price} if own.price else {})
-    made = OpenAIModel(
-        name,
-        model,
-        base_url=base_url,
-        api_key=key,
-        window=own.window or prices.window(provider, model),
-        max_output=own.max_output,
-        price=price,
-        key_name=key_env,
-    )
-    if not key and key_env and not made.local:
-        raise UsageError(f"no key for {provider}", where=f"model {name}", hint=f"set {key_env}")
-    if made.local and own.price is None:
-        made.price = None
-    return made
 
 
 def describe(

@@ -122,12 +122,15 @@ class PriceTable(Table, kw_only=True):
 
 
 class ProviderTable(Table, kw_only=True):
-    """``[providers.NAME]``. ``window`` and ``max_output`` in tokens."""
+    """``[providers.NAME]``. ``window`` and ``max_output`` in tokens, ``concurrency`` calls at the same time, ``effort`` how much
+    to think in the provider's own word."""
 
     base_url: Text | UnsetType = UNSET
     api_key_env: Text | UnsetType = UNSET
     window: Positive | UnsetType = UNSET
     max_output: Positive | UnsetType = UNSET
+    concurrency: Positive | UnsetType = UNSET
+    effort: Text | UnsetType = UNSET
     price: PriceTable | UnsetType = UNSET
 
 
@@ -136,6 +139,7 @@ class Given(Table, kw_only=True):
 
     objective: Text | UnsetType = UNSET
     model: Text | UnsetType = UNSET
+    fallbacks: list[Text] | UnsetType = UNSET
     judge: Text | UnsetType = UNSET
     rubric: Text | UnsetType = UNSET
     workspace: Text | UnsetType = UNSET
@@ -177,20 +181,8 @@ _NOT_OURS = {"ENDSTOP_CALL"}  # marks processes that a goal began
 _SECRET = re.compile(r"_(KEY|TOKEN|SECRET|PASSWORD|PASSPHRASE)$")
 
 
-class Environment(Mapping[str, str]):
+class Environment(dict[str, str]):
     """The environment as it was at the start. Its repr shows no value."""
-
-    def __init__(self, values: Mapping[str, str]) -> None:
-        self._values = dict(values)
-
-    def __getitem__(self, name: str) -> str:
-        return self._values[name]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._values)
-
-    def __len__(self) -> int:
-        return len(self._values)
 
     def __repr__(self) -> str:
         return f"Environment({len(self)} variables)"
@@ -203,6 +195,8 @@ class Provider(msgspec.Struct, frozen=True, kw_only=True):
     api_key_env: str | None = None
     window: int | None = None
     max_output: int | None = None
+    concurrency: int | None = None
+    effort: str | None = None
     price: dict[str, float] | None = None
 
 
@@ -212,6 +206,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
 
     objective: str | None
     model: str | None
+    fallbacks: tuple[str, ...]
     workspace: Path
     home: Path
     contract: Contract
@@ -243,7 +238,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
             UsageError: the variable holds no usable address.
         """
         known = self.providers.get(name, Provider())
-        variable = f"{name.upper()}_BASE_URL"
+        variable = f"{name.upper().replace('-', '_')}_BASE_URL"
         url = self.environment.get(variable, "").strip()
         if not url:
             return known
@@ -388,11 +383,18 @@ def _checked(found: dict[str, Any], where: str, folder: Path, *, lax: bool = Fal
     for key in ("workspace", "home"):
         if key in said:
             said[key] = os.path.join(folder, os.path.expanduser(said[key]))
-    for key in ("model", "judge"):
-        provider, colon, path = said.get(key, "").partition(":")
-        if colon and provider == "scripted" and path:
-            said[key] = f"scripted:{os.path.abspath(folder / Path(path).expanduser())}"  # resumes from anywhere
+    for key in said.keys() & {"model", "judge", "fallbacks"}:
+        said[key] = _from_anywhere(said[key], folder)
     return said
+
+
+def _from_anywhere(model: Any, folder: Path) -> Any:
+    """A model that is played from a file, or a list of models, named so that the goal resumes from any folder."""
+    if isinstance(model, list):
+        return [_from_anywhere(one, folder) for one in model]
+    provider, _, path = model.partition(":")
+    played = provider in ("scripted", "replay") and path
+    return f"{provider}:{os.path.abspath(folder / Path(path).expanduser())}" if played else model
 
 
 def _cap(axis: str, value: str | int | float, where: str) -> float | None:
@@ -513,6 +515,7 @@ def _settings(
     return Settings(
         objective=merged.get("objective"),
         model=merged.get("model"),
+        fallbacks=tuple(merged.get("fallbacks", ())),
         workspace=_folder(merged.get("workspace") or str(cwd)),
         home=Path(os.path.abspath(home)),
         contract=_contract(merged),

@@ -12,12 +12,12 @@ from typing import Literal
 
 import msgspec
 
-from endstop.assemble import make_model
 from endstop.cli import exits, here, out
 from endstop.cli.view import model_words
 from endstop.core.messages import Head, UserText
 from endstop.errors import EndstopError, ModelError, UsageError
 from endstop.host import git, sandbox
+from endstop.models.choose import make_model
 from endstop.settings import Settings
 from endstop.store.open import open_store
 

@@ -14,14 +14,20 @@ class Provider(msgspec.Struct, frozen=True):
 
     base_url: str
     key_env: str | None = None
+    beside: str | None = None  # another provider at the same address: what is set for it holds here too
 
 
-SCRIPTED = "scripted"
-"""Plays a script; what stands behind the colon is the path of the script."""
+SCRIPTED, REPLAY = "scripted", "replay"
+"""Play a script, and a recorded journal; what stands behind the colon is the path of it."""
+BRIDGE = "bridge"
+"""Whatever pydantic-ai knows; what stands behind the colon is its own name of provider and model."""
+ANTHROPIC, RESPONSES = "anthropic", "openai-responses"
+"""Speak protocols of their own."""
 
 PROVIDERS: dict[str, Provider] = {
     "openai": Provider("https://api.openai.com/v1", "OPENAI_API_KEY"),
-    "anthropic": Provider("https://api.anthropic.com/v1", "ANTHROPIC_API_KEY"),
+    RESPONSES: Provider("https://api.openai.com/v1", "OPENAI_API_KEY", beside="openai"),
+    ANTHROPIC: Provider("https://api.anthropic.com", "ANTHROPIC_API_KEY"),
     "google": Provider("https://generativelanguage.googleapis.com/v1beta/openai", "GEMINI_API_KEY"),
     "mistral": Provider("https://api.mistral.ai/v1", "MISTRAL_API_KEY"),
     "deepseek": Provider("https://api.deepseek.com/v1", "DEEPSEEK_API_KEY"),
@@ -36,7 +42,9 @@ PROVIDERS: dict[str, Provider] = {
     "llamacpp": Provider("http://127.0.0.1:8080/v1"),
     "vllm": Provider("http://127.0.0.1:8000/v1"),
 }
-"""All of them speak OpenAI's chat completions; a base URL in the settings replaces the one here."""
+"""All but the two named above speak OpenAI's chat completions; a base URL in the settings replaces the one here."""
+WANTED = {SCRIPTED: "the path of a script", REPLAY: "the path of a file", BRIDGE: "a provider and its model"}
+"""What stands behind the colon, where it is no model."""
 
 
 def parse(name: str) -> tuple[str, str]:
@@ -51,7 +59,7 @@ def parse(name: str) -> tuple[str, str]:
         raise UsageError(
             f'model "{name}" names no provider', hint=f'write PROVIDER:MODEL, for example "openai:{provider or "gpt-5"}"'
         )
-    known = [*PROVIDERS, SCRIPTED]
+    known = [*PROVIDERS, *WANTED]
     if provider not in known:
         near = get_close_matches(provider, known, n=3)
         offer = f"did you mean {' or '.join(near)}?" if near else f"known are {', '.join(known)}"
@@ -59,7 +67,8 @@ def parse(name: str) -> tuple[str, str]:
             f'unknown provider "{provider}" in model "{name}"',
             hint=f"{offer} Any other OpenAI-compatible server: openai:MODEL with its own base URL",
         )
-    if not model:
-        what = "the path of a script" if provider == SCRIPTED else "a model"
-        raise UsageError(f'model "{name}" lacks {what} behind the colon', hint=f'write "{provider}:{what.split()[-1].upper()}"')
+    if not model or (provider == BRIDGE and ":" not in model):
+        what = WANTED.get(provider, "a model")
+        write = "PROVIDER:MODEL" if provider == BRIDGE else what.split()[-1].upper()
+        raise UsageError(f'model "{name}" lacks {what} behind the colon', hint=f'write "{provider}:{write}"')
     return provider, model

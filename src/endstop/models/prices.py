@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 MILLION = 1_000_000
 FIELDS = ("input", "output", "cache_read", "cache_write")
-ALIASES = {"xai": "x-ai"}
+ALIASES = {"xai": "x-ai", "openai-responses": "openai", "openai-chat": "openai", "google-gla": "google", "bedrock": "aws"}
 """Our name of a provider where the list has another one."""
 
 

@@ -104,6 +104,11 @@ class Turn(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         if self.error is not None and (self.text or self.call):
             raise ValueError("an entry with an error has no text and no calls")
 
+    @property
+    def speaks(self) -> bool:
+        """Whether it leaves an answer in the conversation."""
+        return bool(self.text or self.call)
+
 
 class Script(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A whole script."""
@@ -154,14 +159,15 @@ class Reel:
         self._entries = entries
 
     def answer(self, position: int, failed: int) -> Turn:
-        """The entry for the answer at ``position`` (from 0) once ``failed`` failures were played before it.
+        """The entry for the answer at ``position`` (from 0) once ``failed`` failures were played before it. An answer that says
+        nothing leaves nothing in the conversation: it counts as a failure does.
 
         Raises:
             ModelError: the script has run out.
         """
         answers = failures = 0.0
         for entry in self._entries:
-            if entry.error is None:
+            if entry.speaks:
                 answers += _times(entry)
             elif answers == position:
                 failures += _times(entry)
@@ -256,7 +262,7 @@ class ScriptedChat:
         if turn.error is not None:
             self._failed += 1
             raise ModelError(turn.error.kind, turn.error.message, retry_after=turn.error.retry_after, where=self._model.name)
-        self._next, self._failed = position + 1, 0
+        self._next, self._failed = (position + 1, 0) if turn.speaks else (position, self._failed + 1)
         return self._play(turn, position, messages, watch)
 
     def _find(self, messages: Sequence[Message], generation: int) -> tuple[int, Turn]:
