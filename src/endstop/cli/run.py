@@ -80,6 +80,7 @@ def order(settings: Settings, objective: str) -> Order:
         objective=objective,
         workspace=settings.workspace,
         model=settings.model,
+        fallbacks=list(settings.fallbacks),
         contract=settings.contract,
         limits=settings.limits,
         explicit=set(settings.explicit),
