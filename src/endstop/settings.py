@@ -44,6 +44,9 @@ Protect = Literal["flag", "refuse", "restore"]
 Mode = Literal["plan", "ask", "auto", "yolo"]
 Confront = Literal["once", "always", "never"]
 Humans = Literal["auto", "park", "deny"]
+Review = Literal["none", "human"]
+OnHalt = Literal["end", "ask"]
+Effort = Literal["low", "medium", "high"]
 Text = Annotated[str, Meta(min_length=1)]
 Natural = Annotated[int, Meta(ge=0)]
 Positive = Annotated[int, Meta(ge=1)]
@@ -140,6 +143,7 @@ class Given(Table, kw_only=True):
     objective: Text | UnsetType = UNSET
     model: Text | UnsetType = UNSET
     fallbacks: list[Text] | UnsetType = UNSET
+    effort: Effort | UnsetType = UNSET
     judge: Text | UnsetType = UNSET
     rubric: Text | UnsetType = UNSET
     workspace: Text | UnsetType = UNSET
@@ -149,6 +153,8 @@ class Given(Table, kw_only=True):
     deliverables: list[Text] | UnsetType = UNSET
     protect: Text | list[Text] | UnsetType = UNSET
     confront: Confront | UnsetType = UNSET
+    review: Review | UnsetType = UNSET
+    on_halt: OnHalt | UnsetType = UNSET
     baseline: bool | UnsetType = UNSET
     accept_claimed: bool | UnsetType = UNSET
     retry: Natural | UnsetType = UNSET
@@ -170,7 +176,7 @@ TABLES: dict[str, type[Table]] = {
 }
 """Which table stands behind a name, "" for the whole file."""
 
-_PLAIN = ("home", "model", "judge", "workspace", "protect", "confront", "accept_claimed", "retry", "limits")
+_PLAIN = ("home", "model", "effort", "judge", "workspace", "protect", "confront", "accept_claimed", "retry", "limits")
 VARIABLES: dict[str, str] = {f"ENDSTOP_{key.upper()}": key for key in _PLAIN} | {
     "ENDSTOP_MODE": "permissions.mode",
     "ENDSTOP_NETWORK": "permissions.network",
@@ -206,6 +212,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
 
     objective: str | None
     model: str | None
+    effort: str | None
     fallbacks: tuple[str, ...]
     workspace: Path
     home: Path
@@ -450,6 +457,9 @@ CHOICES: dict[str, tuple[str, ...]] = {
     "mode": get_args(Mode),
     "confront": get_args(Confront),
     "humans": get_args(Humans),
+    "review": get_args(Review),
+    "on_halt": get_args(OnHalt),
+    "effort": get_args(Effort),
     "hook.on": get_args(HookOn),
 }
 _HINTS = {
@@ -515,11 +525,12 @@ def _settings(
     return Settings(
         objective=merged.get("objective"),
         model=merged.get("model"),
+        effort=merged.get("effort"),
         fallbacks=tuple(merged.get("fallbacks", ())),
         workspace=_folder(merged.get("workspace") or str(cwd)),
         home=Path(os.path.abspath(home)),
         contract=_contract(merged),
-        policy=Policy(**permissions, accept_claimed=merged.get("accept_claimed", False)),
+        policy=Policy(**permissions, on_halt=merged.get("on_halt", "end"), accept_claimed=merged.get("accept_claimed", False)),
         limits={axis: cap for axis, cap in caps.items() if cap is not None},
         explicit=frozenset(axis for axis, cap in merged.get("limits", {}).items() if cap is not None),
         stall=_rules(merged.get("stall", {})),
@@ -548,6 +559,7 @@ def _contract(merged: dict[str, Any]) -> Contract:
         inputs=list(dict.fromkeys([*inputs, *(path for gate in gates for path in gate.paths)])),
         rubric=merged.get("rubric"),
         judge=merged.get("judge", "auto"),
+        review=merged.get("review", "none"),
         confront=merged.get("confront", "once"),
         baseline=merged.get("baseline", True),
         hooks=[hooks.make(**table) for table in merged.get("hook", ())],

@@ -16,11 +16,15 @@ TEMPLATE = """\
 # Flags and ENDSTOP_* variables beat this file. docs/settings.md explains all of it.
 
 #model = "openai:gpt-5"          # PROVIDER:MODEL; the key comes from the environment (OPENAI_API_KEY, …)
+#fallbacks = ["ollama:qwen3:8b"]  # models that follow where one does not answer
+#effort = "medium"               # low, medium, high: how much to think
 #judge = "auto"                  # auto, none, or another model: who reads the evidence
 #workspace = "."                 # a folder below this file
 #deliverables = ["report.md"]    # must exist, be new and not empty at the end
 #protect = "refuse"              # flag, refuse; or a list with paths: ["refuse", "tests/**"]
 #confront = "once"               # once, always, never: claims are answered with fresh evidence
+#review = "none"                 # human: a person accepts the work before it is done
+#on_halt = "end"                 # ask: "more, a hint, or end?" before it ends as stuck, capped or blocked
 #baseline = true                 # run every gate once before the first turn
 #rubric = "short and correct"    # what the judge looks for
 #accept_claimed = false          # true: done (claimed) exits 0 too
@@ -60,6 +64,8 @@ TEMPLATE = """\
 #[providers.ollama]              # base_url and api_key_env of other servers belong into your own file
 #window = 32768
 #max_output = 8192
+#concurrency = 2                 # calls at the same time
+#effort = "high"                 # how much to think, in the provider's own word
 #price = {{ input = 0.0, output = 0.0 }}   # USD per million tokens
 """
 

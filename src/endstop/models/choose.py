@@ -45,7 +45,7 @@ def make_model(name: str, settings: Settings) -> Model:
         window=own.window or prices.window(provider, model),
         max_output=own.max_output,
         price=prices.price(provider, model, {model: own.price} if own.price else {}),
-        effort=own.effort,
+        effort=effort(provider, settings),
         concurrency=own.concurrency,
         key_name=key_env,
     )
@@ -54,6 +54,11 @@ def make_model(name: str, settings: Settings) -> Model:
     if made.local and own.price is None:
         made.price = None
     return made
+
+
+def effort(provider: str, settings: Settings) -> str | None:
+    """How much a provider's models are told to think: the setting for all where they know it, else the provider's own."""
+    return (settings.effort if provider in names.THINKING else None) or settings.provider(provider).effort
 
 
 def _bridged(name: str, model: str, own: Provider, settings: Settings) -> Model:
@@ -68,7 +73,7 @@ def _bridged(name: str, model: str, own: Provider, settings: Settings) -> Model:
         window=own.window or prices.window(provider, bare),
         max_output=own.max_output,
         price=prices.price(provider, bare, {bare: own.price} if own.price else {}),
-        effort=own.effort,
+        effort=effort(names.BRIDGE, settings),
         concurrency=own.concurrency,
         secrets=list(settings.keys().values()),
     )

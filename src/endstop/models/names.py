@@ -45,6 +45,13 @@ PROVIDERS: dict[str, Provider] = {
 """All but the two named above speak OpenAI's chat completions; a base URL in the settings replaces the one here."""
 WANTED = {SCRIPTED: "the path of a script", REPLAY: "the path of a file", BRIDGE: "a provider and its model"}
 """What stands behind the colon, where it is no model."""
+THINKING = frozenset({"openai", RESPONSES, ANTHROPIC, "google", "openrouter", BRIDGE})
+"""Those who know low, medium and high as words for how much to think; others may refuse a request that says it."""
+
+
+def is_played(name: str) -> bool:
+    """Whether no model is asked: what it says was written down before."""
+    return name.partition(":")[0] in (SCRIPTED, REPLAY)
 
 
 def parse(name: str) -> tuple[str, str]:
