@@ -12,6 +12,8 @@ if TYPE_CHECKING:
     from endstop.errors import UsageError as UsageError
     from endstop.library.callbacks import PermissionRequest as PermissionRequest
     from endstop.library.callbacks import Question as Question
+    from endstop.library.conversation import Reply as Reply
+    from endstop.library.conversation import Session as Session
     from endstop.library.goals import Gate as Gate
     from endstop.library.goals import resume as resume
     from endstop.library.goals import run as run
@@ -32,6 +34,7 @@ __version__ = "0.1.0"
 _PLACES = {
     "endstop.errors": ("EndstopError", "ToolError", "UsageError"),
     "endstop.library.callbacks": ("PermissionRequest", "Question"),
+    "endstop.library.conversation": ("Reply", "Session"),
     "endstop.library.goals": ("Gate", "resume", "run"),
     "endstop.library.limits": ("NONE", "Limits"),
     "endstop.library.result": ("Result",),
@@ -53,7 +56,9 @@ __all__ = [
     "Outcome",
     "PermissionRequest",
     "Question",
+    "Reply",
     "Result",
+    "Session",
     "Stream",
     "Tool",
     "ToolError",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from inspect import isawaitable, iscoroutinefunction
 from typing import Any, Final, NamedTuple
 
@@ -13,8 +14,8 @@ from endstop.assemble import Running
 from endstop.core import events as ev
 from endstop.core.calls import APPROVED
 from endstop.core.codec import Entry
-from endstop.core.goal import ENDED, allowed
-from endstop.errors import UsageError
+from endstop.core.goal import ENDED, State, allowed
+from endstop.errors import EndstopError, UsageError
 
 DENIED: Final = "denied-interactively-by-user"
 Callback = Callable[[Any], Any]
@@ -58,20 +59,10 @@ class Humans:
     """Carries what is asked to the callbacks, each in a task of its own, and their answers into the journal."""
 
     def __init__(self, running: Running, told: Told) -> None:
-        self.error: Exception | None = None
-        """What a callback raised: the goal is paused, and the caller gets it."""
+        self._error: Exception | None = None  # what a callback raised: the goal is paused, and the caller gets it
         self._running, self._told = running, told
         self._asking: dict[str, asyncio.Task[None]] = {}
         self._loop = asyncio.get_running_loop()
-
-    @property
-    def reachable(self) -> bool:
-        """Somebody could answer."""
-        return self._told.on_question is not None or self._told.on_permission is not None
-
-    def stay(self) -> bool:
-        """Whether to stay through a wait: somebody may answer yet."""
-        return self._told.wait or bool(self._asking)
 
     def begin(self, entries: Sequence[Entry], after: int) -> None:
         """Tell what was recorded beyond ``after`` before we listened, and listen."""
@@ -90,17 +81,47 @@ class Humans:
             if isinstance(asked, Asked) and _id(asked) in open_ - self._asking.keys():
                 self._ask(asked)
 
-    def pause(self, why: str) -> None:
-        """Stop the goal where it is, if it still runs: nothing is lost."""
-        pause = ev.GoalPaused(reason="shutdown", by=why)
-        if allowed(self._running.session.state, pause) is not None:
-            self._running.control(pause)
+    async def drive(self, *, chat: bool = False) -> State:
+        """Turn the wheel to where it stops. Cancelled, it pauses what runs and waits until it has; a second cancel stops it.
+
+        Raises:
+            EndstopError: the store broke, is full, or another process took the session over.
+        """
+        driving = asyncio.ensure_future(self._running.drive(stay=self._stay, reachable=self.reachable, chat=chat))
+        try:
+            state = await asyncio.shield(driving)
+        except asyncio.CancelledError:
+            self._pause("the caller")
+            with suppress(EndstopError):
+                await driving
+            raise
+        if self._error is not None:
+            raise self._error
+        return state
 
     async def stop(self) -> None:
-        """Ask nobody any more."""
+        """Ask and tell nobody any more."""
+        if self._take in self._running.session.emit:
+            self._running.session.emit.remove(self._take)
         tasks = list(self._asking.values())
         self._drop(*self._asking)
         await asyncio.gather(*tasks, return_exceptions=True)
+
+    @property
+    def reachable(self) -> bool:
+        """Somebody could answer."""
+        return self._told.on_question is not None or self._told.on_permission is not None
+
+    def _stay(self) -> bool:
+        """Whether to stay through a wait: somebody may answer yet."""
+        return self._told.wait or bool(self._asking)
+
+    def _pause(self, why: str) -> None:
+        """Stop where it is, if it still runs: nothing is lost."""
+        state = self._running.session.state
+        stop = ev.Abort(reason="stopped", by=why) if state.interactive else ev.GoalPaused(reason="shutdown", by=why)
+        if allowed(state, stop) is not None:
+            self._running.control(stop)
 
     def _take(self, entry: Entry) -> None:
         self._tell(entry)
@@ -115,7 +136,7 @@ class Humans:
                 self._drop(*self._asking)
 
     def _tell(self, entry: Entry) -> None:
-        if self._told.on_event is None or self.error is not None:
+        if self._told.on_event is None or self._error is not None:
             return
         try:
             self._told.on_event(entry)
@@ -125,7 +146,7 @@ class Humans:
     def _ask(self, asked: Asked) -> None:
         callback: Callback | None
         callback = self._told.on_question if isinstance(asked, ev.QuestionAsked) else self._told.on_permission
-        if callback is not None and self.error is None:
+        if callback is not None and self._error is None:
             self._asking[_id(asked)] = self._loop.create_task(self._answer(asked, callback))
 
     def _drop(self, *ids: str) -> None:
@@ -146,8 +167,8 @@ class Humans:
         self._running.control(*events)  # without any, the wheel looks again whether to stay
 
     def _fail(self, error: Exception) -> None:
-        self.error = self.error or error
-        self._loop.call_soon(self.pause, "a callback that failed")  # not from here: something is being recorded
+        self._error = self._error or error
+        self._loop.call_soon(self._pause, "a callback that failed")  # not from here: something is being recorded
 
 
 def _id(asked: Asked) -> str:

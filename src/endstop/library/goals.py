@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import time
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +14,7 @@ import msgspec
 from endstop.assemble import Order, Running, System
 from endstop.core import events as ev
 from endstop.core.apply import replay
-from endstop.core.goal import State
-from endstop.errors import EndstopError, UsageError
+from endstop.errors import UsageError
 from endstop.library import limits as caps
 from endstop.library.callbacks import Humans, OnEvent, OnPermission, OnQuestion, Told
 from endstop.library.limits import AnyLimits
@@ -227,19 +225,29 @@ def order(settings: Settings, objective: str, model: str | Model | None = None, 
     if not isinstance(objective, str) or not objective.strip():
         raise UsageError("there is no objective", where="objective", hint='say what should be reached, like "make it pass"')
     contract = settings.contract if isinstance(judge, str) else msgspec.structs.replace(settings.contract, judge=_name(judge))
-    name = settings.model if model is None or isinstance(model, str) else _name(model)
-    if not name:
-        hint = 'model="PROVIDER:MODEL", ENDSTOP_MODEL, or model in endstop.toml'
-        raise UsageError("no model is chosen", where="model", hint=hint)
     return Order(
         objective=objective.strip(),
         workspace=settings.workspace,
-        model=name,
+        model=model_name(settings, model),
+        fallbacks=list(settings.fallbacks),
         contract=contract,
         limits=settings.limits,
         explicit=set(settings.explicit),
         policy=settings.policy,
     )
+
+
+def model_name(settings: Settings, model: str | Model | None) -> str:
+    """The name of the model that is asked, the caller's own or that of the settings.
+
+    Raises:
+        UsageError: there is none.
+    """
+    name = settings.model if model is None or isinstance(model, str) else _name(model)
+    if not name:
+        hint = 'model="PROVIDER:MODEL", ENDSTOP_MODEL, or model in endstop.toml'
+        raise UsageError("no model is chosen", where="model", hint=hint)
+    return name
 
 
 @asynccontextmanager
@@ -275,24 +283,11 @@ async def follow(system: System, running: Running, told: Told, *, after: int = 0
         humans.begin(known, after)
         session.record(*events)
         humans.ask_again(known)
-        state = await _drive(running, humans)
+        state = await humans.drive()
     finally:
         await humans.stop()
         await running.close()
-    if humans.error is not None:
-        raise humans.error
     return result(state, await system.store.entries(session.session_id), system.clock())
-
-
-async def _drive(running: Running, humans: Humans) -> State:
-    driving = asyncio.ensure_future(running.drive(stay=humans.stay, reachable=humans.reachable))
-    try:
-        return await asyncio.shield(driving)
-    except asyncio.CancelledError:
-        humans.pause("the caller")
-        with suppress(EndstopError):
-            await driving  # a second cancel ends this, too
-        raise
 
 
 def _many(name: str, given: Any) -> list[Any]:
