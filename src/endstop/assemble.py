@@ -25,6 +25,7 @@ from endstop.core import events as ev
 from endstop.core.apply import replay
 from endstop.core.context import SYSTEM, measure_head
 from endstop.core.goal import Kit, Profile, State, open_calls
+from endstop.core.hooks import check as check_hooks
 from endstop.core.messages import Head
 from endstop.errors import LeaseLost, StoreFull, UsageError
 from endstop.guards.permission import Permissions
@@ -418,6 +419,7 @@ def _check_gates(contract: ev.Contract, root: Path, sandbox: Sandbox) -> None:
             raise UsageError(
                 f"the command {missing} is not found", where=f"gate {gate.run!r}", hint="install it, or correct the gate"
             )
+    check_hooks(contract.hooks)
     for hook in contract.hooks:
         missing = protect.missing_command(hook.run, root, path)
         if missing is not None:

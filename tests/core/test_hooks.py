@@ -12,6 +12,7 @@ from endstop.core.apply import replay
 from endstop.core.goal import Hooks, Verdict
 from endstop.errors import UsageError
 from tests.core.sim import Sim, call, says, spec
+from tests.core.test_interactive import LOOK, Chat
 
 DONE = says("", call("task_complete", summary="done"))
 TOOLS = {"look": "read", "pay": "write", "edit": "edit", "sh": "shell"}
@@ -385,6 +386,46 @@ def test_what_was_said_does_not_pile_up() -> None:
     assert len(known.due) + len(known.said) + len(known.running) <= 2
 
 
+# ----------------------------------------------------------------------------------------------------- without a goal
+
+
+def chat(say: Any, *ons: ev.HookOn) -> Chat:
+    """A conversation whose agent looks once a round and then answers, with these hooks."""
+    session = Chat(
+        lambda s: says("", call("look", n=len(s.asked))) if len(s.asked) % 2 else says("ok"), tools=LOOK,
+        hooks=tuple(hook(on) for on in ons),
+    )  # fmt: skip
+    session.hooks = say
+    return session
+
+
+def test_a_conversation_without_a_goal_has_the_hooks_it_was_given() -> None:
+    """Before and after its calls; there is no claim and no end to hook."""
+    session = chat(lambda run, s: {"text": run.hook.on} if run.hook.on == "post_tool" else {}, "pre_tool", "post_tool", "stop")
+    session.say("hello")
+    assert [e.hook_type for e in session.of(ev.HookStart)] == ["pre_tool", "post_tool"]
+    assert session.prompt.count("[hook] post_tool") == 1
+    session = chat(lambda run, s: {"decision": "deny", "text": "no looking"}, "pre_tool")
+    session.say("hello")
+    assert session.executed == []
+
+
+def test_a_blocked_message_asks_no_model() -> None:
+    """The round it opened is over; the next message opens one, and while a round runs a blocked message changes nothing."""
+
+    def say(run: effects.HookRun, sim: Sim) -> dict[str, Any]:
+        return {"decision": "deny", "text": "no"} if "bad" in run.data["prompt"] else {}
+
+    session = chat(say, "user_prompt")
+    session.say("bad")
+    assert (session.asked, session.state.round_open) == ([], False)
+    session.record(ev.UserMessage(message_id="a", content="good", source="user", delivery="idle"))
+    session.until(effects.RunTools)
+    session.say("bad too")
+    assert len(session.asked) == 2
+    assert "bad" not in session.prompt
+
+
 # -------------------------------------------------------------------------------------------------------------- contracts
 
 
@@ -393,6 +434,15 @@ def test_a_matcher_that_cannot_match_is_refused(on: Any, matcher: str) -> None:
     """No regular expression, or no tool to match: an error that names the key."""
     with pytest.raises(UsageError, match=r"^x\.matcher: "):
         hooks.make(on, "true", matcher, where="x.")
+
+
+def test_hooks_that_somebody_made_by_hand_are_checked() -> None:
+    """A matcher that is none, and one id for two."""
+    with pytest.raises(UsageError, match=r"^hook './h': matcher: is no regular expression"):
+        hooks.check([hook("pre_tool", "(")])
+    with pytest.raises(UsageError, match="the same id"):
+        hooks.check([hook("stop"), hook("stop")])
+    hooks.check([hook("stop"), hook("pre_tool", "*")])
 
 
 def test_the_same_hook_has_the_same_id_and_another_has_another() -> None:

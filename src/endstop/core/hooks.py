@@ -50,6 +50,18 @@ def make(on: HookOn, run: str, matcher: str = "", timeout: float = 60.0, own: bo
     return Hook(hook_id=name, on=on, run=run, matcher=matcher, timeout=timeout, own=own)
 
 
+def check(hooks: Sequence[Hook]) -> None:
+    """Hooks of a contract that somebody made without ``make``.
+
+    Raises:
+        UsageError: a matcher cannot match, or two hooks have one id.
+    """
+    for hook in hooks:
+        make(hook.on, hook.run, hook.matcher, where=f"hook {hook.run!r}: ")
+    if len({hook.hook_id for hook in hooks}) < len(hooks):
+        raise UsageError("two hooks have the same id", where="hooks", hint="leave one of them out")
+
+
 def called(hook: Hook, tool: str) -> str | None:
     """The name by which a hook knows a tool, None where it does not match."""
     if hook.matcher in ("", "*"):
@@ -225,11 +237,19 @@ def _conclude(state: State, occasion: Occasion) -> None:
         for text in texts:
             state.window.note(ref, _words(text))
     elif on == "user_prompt" and any(end.decision == "deny" for end in ends):
-        if message is None:
-            state.hooks.refused = "; ".join(texts) or "no reason given"
-        state.inbox = [waiting for waiting in state.inbox if waiting is not message]
+        _withhold(state, message, "; ".join(texts) or "it gave no reason")
     elif on != "session_end":
         state.window.notes += [_words(text) for text in texts]
+
+
+def _withhold(state: State, message: ev.UserMessage | None, why: str) -> None:
+    """The message does not reach the model, nor does it keep open a round that it alone has opened."""
+    if message is None:
+        state.hooks.refused = why
+    state.inbox = [waiting for waiting in state.inbox if waiting is not message]
+    between = state.turn is None or bool(state.turn.ended)
+    if state.interactive and between and not (state.inbox or state.round_calls):
+        state.round_open = False
 
 
 def _words(text: str) -> str:
