@@ -120,6 +120,7 @@ def _models(settings: Settings, ask: bool) -> Iterator[Finding]:
     wanted = [("model", settings.model)]
     if settings.judge not in ("auto", "none"):
         wanted.append(("judge", settings.judge))
+    wanted += [("fallbacks", model) for model in settings.fallbacks]
     for name, model in wanted:
         if not model:
             yield Finding(name, "note", "none is chosen", "-m PROVIDER:MODEL, ENDSTOP_MODEL, or model in endstop.toml")

@@ -12,6 +12,7 @@ from endstop.core import events as ev
 from endstop.core.codec import Entry, stamp, to_builtins, type_of
 from endstop.core.limits import show
 from endstop.core.stall import NEVER, Rules
+from endstop.models.names import is_played
 from endstop.store.sessions import SessionRow
 
 
@@ -27,7 +28,7 @@ def goals(found: Sequence[tuple[SessionRow, str]], now: float, width: int, *, fo
     lines = [f"{'ID':<14}{'STANDING':<18}{'AGE':>5}  OBJECTIVE"]
     for session, standing in found:
         where = f"{session.workspace}: " if folders else ""
-        scripted = "[SCRIPTED] " if (session.model or "").startswith("scripted:") else ""
+        scripted = "[SCRIPTED] " if is_played(session.model or "") else ""
         text = line(f"{scripted}{where}{session.objective or '-'}", max(20, width - 39))
         lines.append(f"{short(session.id):<14}{standing:<18}{age(now - session.time):>5}  {text}")
     return lines

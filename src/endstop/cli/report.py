@@ -15,6 +15,7 @@ from endstop.core.goal import State
 from endstop.core.handoff import handoff, open_items
 from endstop.core.limits import show
 from endstop.errors import EndstopError, UsageError
+from endstop.models.names import is_played
 from endstop.store.verify import Verdict
 
 STATUS = {"done": "ok", "failed": "failed"}
@@ -65,7 +66,7 @@ def build(state: State, record: Verdict, now: float) -> dict[str, Any]:
         "standing": view.standing(state),
         "status": STATUS.get(state.phase, "partial"),
         "exitCode": exits.of(state),
-        "scripted": goal.queued.model.startswith("scripted:"),
+        "scripted": is_played(goal.queued.model),
         "model": goal.queued.model,
         "workspace": goal.queued.workspace,
         **found,

@@ -13,6 +13,7 @@ from endstop.core.evidence import discriminating
 from endstop.core.goal import ENDED, Closing, State, active_now
 from endstop.core.handoff import NEXT, open_items
 from endstop.core.limits import AXES, DEFAULTS, show
+from endstop.models.names import is_played
 from endstop.store.verify import Verdict
 
 LABEL = 13
@@ -100,7 +101,7 @@ def _judge(about: dict[str, Any]) -> str:
     if not about["judge"]:
         return "none"
     own = "" if about["judgeIndependent"] else " (the goal's own model in a fresh context: not independent)"
-    name = "SCRIPTED" if about["judge"].startswith("scripted:") else about["judge"]
+    name = "SCRIPTED" if is_played(about["judge"]) else about["judge"]
     return f"{name}{own}"
 
 
@@ -309,7 +310,7 @@ def summary(state: State, record: Verdict | None, now: float, width: int = PLAIN
             names = ", ".join(dict.fromkeys([*seen.named, *seen.protected]))
             lines += row("CHANGED", f"verifier inputs: {names}", width)
     lines += rows("says", _said(state), width)
-    if goal.queued.model.startswith("scripted:"):
+    if is_played(goal.queued.model):
         lines += row("model", model_words(goal.queued.model, True), width)
     lines += row("spent", " · ".join(spent(state, now)), width)
     if record is not None:
