@@ -51,6 +51,7 @@ class Sim:
         judge: Callable[[Sim], ev.GoalJudged] | None = None,
         hooks: Callable[[effects.HookRun, Sim], dict[str, Any]] | None = None,
         files: dict[str, str] | None = None,
+        policy: ev.Policy | None = None,
         **kit: Any,
     ) -> None:
         self.model, self.tools, self.gates, self.judge = model, tools or {}, gates, judge
@@ -76,7 +77,7 @@ class Sim:
                 objective="do it",
                 contract=contract or ev.Contract(judge="none"),
                 limits=DEFAULTS if limits is None else limits,
-                policy=ev.Policy(),
+                policy=policy or ev.Policy(),
                 model="m",
                 fallbacks=[],
                 workspace="/w",

@@ -606,3 +606,19 @@ def test_axes_that_are_off_do_not_bind() -> None:
     assert ended is not None
     assert ended.phase == "done"
     assert len(sim.executed) == 39
+
+
+def test_a_hint_to_a_goal_that_is_full_of_rounds_opens_none() -> None:
+    """Asked before its end, a human who only hints raises nothing: it ends as it was about to."""
+    sim = Sim(
+        lambda s: says("hm"),
+        contract=FILE,
+        limits={"rounds": 1.0, "turns": 50.0},
+        reachable=True,
+        policy=ev.Policy(on_halt="ask"),
+    )
+    sim.until(effects.Wait)
+    sim.hear("try harder")
+    ended = sim.run()
+    assert ended is not None
+    assert (ended.phase, sim.state.spend.rounds) == ("capped", 1)

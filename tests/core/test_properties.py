@@ -11,10 +11,10 @@ from endstop.core import effects
 from endstop.core import events as ev
 from endstop.core.apply import replay
 from endstop.core.decide import decide
-from endstop.core.goal import ENDED
+from endstop.core.goal import ENDED, Verdict
 from endstop.core.hooks import called
 from endstop.core.limits import AXES, CLOSING
-from endstop.core.messages import Answer, AssistantText, ToolText
+from endstop.core.messages import Answer, AssistantText, ToolSpec, ToolText
 from tests.core.sim import Sim, call, says, spec
 
 TOOLS = ("look", "pay", "put", "edit", "run")
@@ -70,9 +70,9 @@ hook_words = st.sampled_from(
     [{}, {"text": "note"}, {"success": False, "error": "crashed"}]
     + [{"decision": word, "text": word} for word in ("allow", "ask", "deny", "stop")]
 )
-moves = st.sampled_from(
-    ["step"] * 30 + ["crash", "die", "message", "stop", "abort", "pause", "resume", "cancel", "answer", "late"]
-)
+PEOPLE = ["message", "stop", "abort", "pause", "resume", "cancel", "answer", "approved", "denied", "denied for good", "late"]
+moves = st.sampled_from(["step"] * 30 + ["crash", "die", *PEOPLE])
+policies = st.builds(ev.Policy, humans=st.sampled_from(["auto", "park", "deny"]), on_halt=st.sampled_from(["end", "end", "ask"]))
 limits = st.fixed_dictionaries(
     {"turns": st.integers(1, 14).map(float), "rounds": st.integers(1, 6).map(float), "wall": st.just(1e6)},
     optional={
@@ -100,6 +100,8 @@ class World:
         result = st.tuples(st.booleans(), st.sampled_from(["ok", "y" * 40, "took 3.2 s"]))
         results = draw(st.lists(result, min_size=1, max_size=4))
         hooked = draw(st.lists(hook_words, min_size=1, max_size=6), label="hooks say")
+        rules = st.dictionaries(st.sampled_from(TOOLS), st.sampled_from(["ask", "deny"]), max_size=3)
+        self.permits = draw(rules, label="permits")
         count = {"gate": 0, "judge": 0, "hook": 0}
 
         def gate(g: ev.Gate, sim: Sim) -> tuple[str, int]:
@@ -124,16 +126,30 @@ class World:
             deliverables=["f"] if draw(st.booleans(), label="deliverable") else [],
             judge="auto" if draw(st.booleans(), label="judged") else "none",
             confront=draw(st.sampled_from(["once", "always", "never"])),
+            review=draw(st.sampled_from(["none", "none", "human"])),
             hooks=draw(st.lists(hooks, max_size=3, unique_by=lambda h: h.hook_id), label="hooks"),
         )
         self.caps = draw(limits, label="limits")
         self.sim = Sim(
-            model, tools=tools(results), contract=contract, limits=self.caps, gates=gate, judge=judge, hooks=hook,
-            reachable=draw(st.booleans(), label="reachable"), window=draw(st.sampled_from([None, 1200, 3000]), label="window"),
-        )  # fmt: skip
+            model,
+            tools=tools(results),
+            contract=contract,
+            limits=self.caps,
+            gates=gate,
+            judge=judge,
+            hooks=hook,
+            permit=self.permit,
+            policy=draw(policies, label="policy"),
+            reachable=draw(st.booleans(), label="reachable"),
+            window=draw(st.sampled_from([None, 1200, 3000]), label="window"),
+        )
         self.generation = 1
 
-    def move(self, kind: str) -> None:
+    def permit(self, tool: ToolSpec, arguments: dict[str, Any]) -> Verdict:
+        """As drawn, allowed else."""
+        return Verdict(self.permits.get(tool.name, "allow"), "rule", "why")
+
+    def move(self, kind: str) -> None:  # noqa: C901  one case per move
         """One thing happens."""
         sim, state = self.sim, self.sim.state
         match kind:
@@ -152,12 +168,14 @@ class World:
                 sim.record(ev.Abort(reason="user", by="test"))
             case "pause" if state.phase in ("queued", "working", "waiting", "checking", "closing"):
                 sim.record(ev.GoalPaused(reason="user", by="test"))
-            case "resume" if state.phase == "paused":
-                sim.record(ev.GoalResumed(from_="paused", cause="person", by="test"))
+            case "resume" if state.phase in ("paused", "waiting"):
+                sim.record(ev.GoalResumed(from_=state.phase, cause="person", by="test"))
             case "cancel" if state.phase not in ENDED:
                 sim.record(ev.GoalClosing(target="cancelled", reason="person", by="test", detail={}))
             case "answer":
                 self.answer()
+            case "approved" | "denied" | "denied for good":
+                self.rule_on(kind)
 
     def crash(self) -> None:
         """The process is gone and another takes the session up."""
@@ -171,6 +189,14 @@ class World:
         for question in self.sim.state.questions.values():
             if question.answer is None and not question.expired:
                 self.sim.record(ev.QuestionAnswered(question_id=question.id, answer="blue", by="test"))
+                return
+
+    def rule_on(self, kind: str) -> None:
+        """A human decides the oldest open permission."""
+        for grant in self.sim.state.grants.values():
+            if not grant.kind:
+                word, stop = ev.Decision(kind=kind.split()[0]), kind.endswith("good")
+                self.sim.record(ev.PermissionCompleted(request_id=grant.id, result=word, scope="once", by="test", stop=stop))
                 return
 
     def settle(self) -> None:

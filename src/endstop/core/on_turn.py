@@ -104,8 +104,9 @@ def _user_message(state: State, entry: Entry, event: ev.UserMessage) -> None:
     state.inbox.append(event)
     if event.source == "user":
         hooks.arises(state, ("user_prompt", str(entry.seq)), event)
-    if not state.round_open and (event.source in ("system", "process") or state.interactive):
-        open_round(state)  # that was decided; whether a round fits for any other message is decided later
+    decided = event.source in ("system", "process") and event.delivery != "steering"
+    if not state.round_open and (decided or state.interactive):
+        open_round(state)  # whether a round fits for any other message is decided later
 
 
 # ------------------------------------------------------------------------------------------------------------------- turn
