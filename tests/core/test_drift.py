@@ -8,7 +8,7 @@ from endstop.core import events as ev
 from endstop.core import stall
 from endstop.core.drift import cut, repeated, stands
 from endstop.core.messages import AssistantText
-from endstop.core.stall import Rules, Stall
+from endstop.core.stall import NEVER, Rule, Rules, Stall
 from tests.core.sim import Sim, call, says, spec
 
 RULES = Rules()
@@ -96,3 +96,13 @@ def test_one_result_25_times_is_noticed_once_more_whatever_progress_lay_between(
     many = [n for n in sim.of(ev.StallNoticed) if n.rule == "many"]
     assert [n.count for n in many] == [stall.MANY]
     assert not sim.of(ev.StallBlocked)
+
+
+def test_a_threshold_of_its_own_holds_back_the_notice() -> None:
+    """The text is cut all the same."""
+    state, rules = Stall(), Rules(degenerate_text=Rule(2, NEVER, 3))
+    text = "The same sentence again, over and over. " * 40
+    assert len(cut(state, rules, text, 1)) < 100
+    assert state.due == []
+    cut(state, rules, text, 2)
+    assert [notice.rule for notice in state.due] == ["degenerate text"]

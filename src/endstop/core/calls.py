@@ -8,6 +8,7 @@ start without an end never stands for something that had not begun.
 from __future__ import annotations
 
 from difflib import get_close_matches
+from itertools import takewhile
 from typing import Any
 
 from endstop.core import events as ev
@@ -170,12 +171,8 @@ class _Batch:
     def _twin(self, call: Call, ident: str) -> Memo | None:
         turn = self.state.turn
         assert turn is not None
-        for other in turn.calls.values():
-            if other is call:
-                break
-            if other.state == "done" and other.ident == ident and other.outcome is not None and other.effect:
-                return other.outcome
-        return None
+        before = takewhile(lambda other: other is not call, turn.calls.values())
+        return next((other.outcome for other in before if other.state == "done" and other.ident == ident and other.effect), None)
 
     def _permitted(self, call: Call, spec: ToolSpec, arguments: dict[str, Any], ident: str, key: str, call_id: str) -> bool:
         """Limits, hooks and permission, then the start; True ends the pass."""
@@ -256,8 +253,6 @@ class _Batch:
         if not grant.kind:
             return False
         if grant.kind.startswith(APPROVED):
-            if self.runs or self.hooked:
-                return True
             self.events.append(ev.GrantUsed(request_id=grant.id))
             self._start(call, spec, arguments, key)
             return True
