@@ -387,9 +387,8 @@ def _checked(found: dict[str, Any], where: str, folder: Path, *, lax: bool = Fal
     for name, provider in said.get("providers", {}).items():
         if "base_url" in provider:
             _check_url(provider["base_url"], f"{where}: providers.{name}.base_url")
-    for key in ("workspace", "home"):
-        if key in said:
-            said[key] = os.path.join(folder, os.path.expanduser(said[key]))
+    for key in said.keys() & {"workspace", "home"}:
+        said[key] = os.path.join(folder, os.path.expanduser(said[key]))
     for key in said.keys() & {"model", "judge", "fallbacks"}:
         said[key] = _from_anywhere(said[key], folder)
     return said
@@ -453,14 +452,12 @@ def _loopback(url: str) -> bool:
 
 _AT = re.compile(r" - at `(?:key in )?\$\.?([^`]*)`")
 _UNKNOWN = re.compile(r"unknown field `([^`]*)`")
-CHOICES: dict[str, tuple[str, ...]] = {
-    "mode": get_args(Mode),
-    "confront": get_args(Confront),
-    "humans": get_args(Humans),
-    "review": get_args(Review),
-    "on_halt": get_args(OnHalt),
-    "effort": get_args(Effort),
-    "hook.on": get_args(HookOn),
+CHOICES: dict[str, tuple[str, ...]] = {"hook.on": get_args(HookOn)} | {
+    key: get_args(kind)
+    for key, kind in {
+        **{"mode": Mode, "confront": Confront, "humans": Humans},
+        **{"review": Review, "on_halt": OnHalt, "effort": Effort},
+    }.items()
 }
 _HINTS = {
     **{key: f"one of {', '.join(choices)}" for key, choices in CHOICES.items()},
@@ -521,7 +518,6 @@ def _settings(
 ) -> Settings:
     caps = {**limits.DEFAULTS, **merged.get("limits", {})}
     home = merged.get("home") or _xdg(environ, "XDG_STATE_HOME", ".local/state") / "endstop"
-    permissions = merged.get("permissions", {})
     return Settings(
         objective=merged.get("objective"),
         model=merged.get("model"),
@@ -554,27 +550,25 @@ def _contract(merged: dict[str, Any]) -> Contract:
         raise UsageError(f"protect says {' and '.join(actions)}", where="protect", hint="name one of them, and paths")
     return Contract(
         gates=gates,
-        deliverables=merged.get("deliverables", []),
         protect=actions[0] if actions else "refuse",  # type: ignore[arg-type]
         inputs=list(dict.fromkeys([*inputs, *(path for gate in gates for path in gate.paths)])),
-        rubric=merged.get("rubric"),
-        judge=merged.get("judge", "auto"),
-        review=merged.get("review", "none"),
-        confront=merged.get("confront", "once"),
-        baseline=merged.get("baseline", True),
         hooks=[hooks.make(**table) for table in merged.get("hook", ())],
+        **_only(merged, "deliverables", "rubric", "judge", "review", "confront", "baseline"),
     )
+
+
+def _only(merged: dict[str, Any], *keys: str) -> dict[str, Any]:
+    """What is set of these keys; for the others the struct's own defaults hold."""
+    return {key: merged[key] for key in keys if key in merged}
 
 
 def _rules(table: dict[str, Any]) -> Rules:
     """The stall rules with what is set on top of the defaults."""
-    rules = Rules()
-    changed: dict[str, Any] = {}
-    for name, value in table.items():
-        if isinstance(value, dict):
-            steps = {step: NEVER if count == "never" else count for step, count in value.items()}
-            rule: Rule = getattr(rules, name)
-            changed[name] = msgspec.structs.replace(rule, **steps)
-        else:
-            changed[name] = value
-    return msgspec.structs.replace(rules, **changed)
+
+    def changed(name: str, value: Any) -> Any:
+        if not isinstance(value, dict):
+            return value
+        steps = {step: NEVER if count == "never" else count for step, count in value.items()}
+        return msgspec.structs.replace(getattr(Rules(), name), **steps)
+
+    return msgspec.structs.replace(Rules(), **{name: changed(name, value) for name, value in table.items()})
