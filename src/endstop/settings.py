@@ -526,7 +526,7 @@ def _settings(
         workspace=_folder(merged.get("workspace") or str(cwd)),
         home=Path(os.path.abspath(home)),
         contract=_contract(merged),
-        policy=Policy(**permissions, on_halt=merged.get("on_halt", "end"), accept_claimed=merged.get("accept_claimed", False)),
+        policy=Policy(**merged.get("permissions", {}), **_only(merged, "on_halt", "accept_claimed")),
         limits={axis: cap for axis, cap in caps.items() if cap is not None},
         explicit=frozenset(axis for axis, cap in merged.get("limits", {}).items() if cap is not None),
         stall=_rules(merged.get("stall", {})),
