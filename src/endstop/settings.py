@@ -452,13 +452,8 @@ def _loopback(url: str) -> bool:
 
 _AT = re.compile(r" - at `(?:key in )?\$\.?([^`]*)`")
 _UNKNOWN = re.compile(r"unknown field `([^`]*)`")
-CHOICES: dict[str, tuple[str, ...]] = {"hook.on": get_args(HookOn)} | {
-    key: get_args(kind)
-    for key, kind in {
-        **{"mode": Mode, "confront": Confront, "humans": Humans},
-        **{"review": Review, "on_halt": OnHalt, "effort": Effort},
-    }.items()
-}
+_WORDS = {"mode": Mode, "confront": Confront, "humans": Humans, "review": Review, "on_halt": OnHalt, "effort": Effort}
+CHOICES: dict[str, tuple[str, ...]] = {key: get_args(kind) for key, kind in (_WORDS | {"hook.on": HookOn}).items()}
 _HINTS = {
     **{key: f"one of {', '.join(choices)}" for key, choices in CHOICES.items()},
     **dict.fromkeys(Rule.__struct_fields__, 'a whole number from 1, or "never"'),
