@@ -91,6 +91,35 @@ def test_gates_of_a_later_source_take_the_place_of_earlier_ones(project: Path) -
     assert [(gate.gate_id, gate.run) for gate in found.contract.gates] == [("gate-1", "b"), ("gate-2", "c")]
 
 
+def test_hooks_add_up_and_only_the_user_s_own_are_his(project: Path) -> None:
+    """A project or goal takes no hook away and cannot claim rights; the same hook in one place twice is one."""
+    own(project, '[[hook]]\non = "pre_tool"\nrun = "guard"\nmatcher = "shell"\n')
+    goal = project / "goal.toml"
+    goal.write_text('objective = "x"\n[[hook]]\non = "session_end"\nrun = "bell"\n')
+    twice = '[[hook]]\non = "stop"\nrun = "check"\ntimeout = 5\n' * 2
+    (project / "endstop.toml").write_text(twice)
+    found = load(cwd=project, environ={"HOME": str(project.parent)}, goal=goal)
+    assert [(h.on, h.run, h.matcher, h.timeout, h.own) for h in found.contract.hooks] == [
+        ("pre_tool", "guard", "shell", 60.0, True), ("stop", "check", "", 5.0, False), ("session_end", "bell", "", 60.0, False),
+    ]  # fmt: skip
+    assert found.came("hook").endswith("goal.toml")
+    assert complaint(project, '[[hook]]\non = "stop"\nrun = "check"\nown = true\n').message == "no setting has this name"
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ('on = "stopp"\nrun = "x"', r"hook 1\.on: unknown value \(one of stop, pre_tool"),
+        ('on = "pre_tool"\nrun = "x"\nmatcher = "("', r"hook 1\.matcher: is no regular expression: missing \)"),
+        ('on = "stop"\nrun = "x"\nmatcher = "shell"', r"hook 1\.matcher: there is no tool to match"),
+        ('on = "stop"', r"hook 1: lacks run"),
+    ],
+)
+def test_a_hook_that_cannot_be_used_is_named(project: Path, text: str, said: str) -> None:
+    """File, table, key and remedy."""
+    assert re.search(r"endstop\.toml: " + said, str(complaint(project, f"[[hook]]\n{text}\n")))
+
+
 def test_limits_merge_by_axis(project: Path) -> None:
     """An axis set in one place stays when another is set elsewhere; none takes one away; only own caps are explicit."""
     found = read(project, '[limits]\nturns = 7\nwall = "45m"\nrounds = "none"\n', ENDSTOP_LIMITS="cost=2usd, turns=9")
