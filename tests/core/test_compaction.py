@@ -6,7 +6,9 @@ import pytest
 
 from endstop.core import events as ev
 from endstop.core.apply import replay
-from endstop.core.messages import AssistantText, ToolText, UserText
+from endstop.core.compaction import PROMPT_BYTES, boundary, digest, prompt
+from endstop.core.context import Window
+from endstop.core.messages import AssistantText, ToolRequest, ToolText, UserText
 from tests.core.sim import Sim, call, says, spec
 
 BIG = "x" * 3000
@@ -145,3 +147,55 @@ def test_the_plan_and_what_is_missing_are_said_anew() -> None:
     while len(sim.asked) == asked:
         sim.step()
     assert any("mend the roof" in m.text for m in sim.state.window.messages)
+
+
+@pytest.mark.parametrize("left", [12_000.0, 16_000.0])
+def test_where_no_summary_fits_the_old_part_is_left_out_without_one(left: float) -> None:
+    """Whether the next turn would still fit or not: no model is paid for it."""
+    free = Sim(looks(60), tools=reader("y" * 300), limits={"turns": 90.0}, window=5_000)
+    while not free.of(ev.SessionCompactionStart):
+        free.step()
+    spent = free.state.spend.used("tokens", 0) - sum(
+        u.input_tokens + u.output_tokens for u in free.of(ev.AssistantUsage) if u.initiator == "compaction"
+    )
+    sim = Sim(looks(60), tools=reader("y" * 300), limits={"turns": 90.0, "tokens": spent + left}, window=5_000)
+    ended = sim.run()
+    assert ended is not None
+    assert (ended.phase, ended.handoff["detail"]["limit"]) == ("capped", "tokens")
+    assert "no summary of them could be made" in sim.of(ev.SessionCompactionComplete)[0].summary_content
+    assert not [u for u in sim.of(ev.AssistantUsage) if u.initiator == "compaction"]
+
+
+def test_the_newest_part_never_begins_with_a_result() -> None:
+    """A call and all its results are kept or left out together."""
+    window = Window()
+    asked = tuple(ToolRequest(f"c{n}", "look", {}) for n in range(3))
+    for n, message in enumerate(
+        [
+            UserText("goal"),
+            AssistantText("a", asked),
+            *[ToolText(f"c{n}", BIG if n < 2 else "ok") for n in range(3)],
+            AssistantText("b"),
+            UserText("c"),
+        ]
+    ):
+        window.add(message, n)
+    assert boundary(window) == 1
+
+
+def test_what_the_summariser_reads_is_bounded() -> None:
+    """The oldest entries give way."""
+    text = prompt([UserText(f"{n} " + BIG) for n in range(400)])
+    assert len(text) <= PROMPT_BYTES
+    assert "older entries left out" in text
+    assert "399 xxx" in text
+
+
+def test_a_digest_says_what_there_was() -> None:
+    """Calls and last words where there were any."""
+    assert digest([UserText("x")]) == "1 older messages were left out; no summary of them could be made."
+    said = digest([AssistantText("I looked", (ToolRequest("c", "look", {"n": 1}),))])
+    assert "look {'n': 1}" in said
+    assert "I looked" in said
+    with pytest.raises(TypeError):
+        prompt(["no message"])  # type: ignore[list-item]

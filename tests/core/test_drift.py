@@ -102,7 +102,7 @@ def test_a_threshold_of_its_own_holds_back_the_notice() -> None:
     """The text is cut all the same."""
     state, rules = Stall(), Rules(degenerate_text=Rule(2, NEVER, 3))
     text = "The same sentence again, over and over. " * 40
-    assert len(cut(state, rules, text, 1)) < 100
+    assert len(cut(state, rules, 1, text)) < 100
     assert state.due == []
-    cut(state, rules, text, 2)
+    cut(state, rules, 2, text)
     assert [notice.rule for notice in state.due] == ["degenerate text"]
