@@ -294,6 +294,7 @@ class System:
             judge_independent=judge.independent if judge else True,
             max_output=_profile(model).max_output,
             window=model.window,
+            sandbox=self.sandbox.kind,
             fallbacks={name: _profile(self.model(name)) for name in fallbacks},
             head_bytes=measure_head(Head(SYSTEM, tuple(catalog.specs.values()))),
         )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import time
+from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 
@@ -77,14 +78,25 @@ def verify(target: str | None, workspace: Path | None) -> int:
     """Check a journal in the store, or an exported file."""
     if target is not None and (os.path.exists(target) or "/" in target):
         verdict = verify_file(Path(target))
+        lines = Path(target).read_bytes().splitlines()
     else:
 
-        async def work(store: Store, settings: Settings) -> Verdict:
-            return await store.verify((await here.find(store, settings, target)).id)
+        async def work(store: Store, settings: Settings) -> tuple[Verdict, list[bytes]]:
+            row = await here.find(store, settings, target)
+            return await store.verify(row.id), await store.lines(row.id)
 
-        verdict = here.with_store(workspace, work)
-    out.say([verify_words(verdict), *([f"  {verdict.why}"] if verdict.verdict == "ok" and verdict.why else [])])
+        verdict, lines = here.with_store(workspace, work)
+    said = [verify_words(verdict), *([f"  {verdict.why}"] if verdict.verdict == "ok" and verdict.why else [])]
+    out.say([*said, *([BARE] if ran_bare(lines) else [])])
     return exits.OK if verdict.verdict == "ok" else exits.FAILED
+
+
+BARE = "  NO SANDBOX: the commands of this goal ran with all rights of whoever ran it, so they could have reached this record too"
+
+
+def ran_bare(lines: Iterable[bytes]) -> bool:
+    """Whether any goal of a journal ran its commands without a sandbox."""
+    return any(b'"type":"goal.started"' in line and b'"sandbox":"none"' in line for line in lines)
 
 
 def verify_words(verdict: Verdict) -> str:

@@ -135,7 +135,7 @@ def _start(s: State, now: float) -> AnyAct | None:
     if s.phase == "queued":
         if not s.kit.lock:
             return Wait(on="workspace")
-        return Record(events=(ev.GoalStarted(goal_id=goal.queued.goal_id, workspace_lock=s.kit.lock),))
+        return Record(events=(ev.GoalStarted(goal_id=goal.queued.goal_id, workspace_lock=s.kit.lock, sandbox=s.kit.sandbox),))
     if s.phase != "working" or s.turn is not None:
         return None
     if s.evidence.baseline is None:

@@ -692,10 +692,11 @@ class GoalQueued(Event, frozen=True, kw_only=True):
 
 @event("goal.started", "K")
 class GoalStarted(Event, frozen=True, kw_only=True):
-    """Lease and workspace lock are held; work begins."""
+    """Lease and workspace lock are held; work begins. ``sandbox`` is what commands run in: bwrap, or none."""
 
     goal_id: str
     workspace_lock: str
+    sandbox: str | None = None
 
 
 ClaimBy = Literal["task_complete", "report_blocked", "answer", "readiness"]

@@ -255,6 +255,7 @@ class Kit(msgspec.Struct):
     head_bytes: int = 0
     reachable: bool = False  # a terminal, a resident process or a notifier exists
     lock: str = ""  # the workspace lock that is held
+    sandbox: str | None = None  # what commands run in
     hooks: tuple[ev.Hook, ...] = ()  # of a session without a goal; a goal's own stand in its contract
 
 

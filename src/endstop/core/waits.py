@@ -13,6 +13,8 @@ from endstop.core.results import complete
 from endstop.errors import PASSING
 
 MODEL_HOURS = 6
+LONGEST_RESET = 24
+"""Hours up to which a usage limit with a known reset is waited for."""
 
 
 def waiting(s: State, now: float) -> AnyAct | None:
@@ -88,6 +90,8 @@ def failed(s: State, now: float) -> AnyAct | None:
         return Record(events=(ev.GoalClosing(target="failed", reason=turn.error.message, detail=detail),))
     if now - s.failing_since >= MODEL_HOURS * 3600:
         return Record(events=blocked(f"the model does not answer: {turn.error.message}", "model"))
+    if (turn.retry_at or 0.0) - now > LONGEST_RESET * 3600:
+        return Record(events=blocked(f"the model answers again only in more than a day: {turn.error.message}", "model"))
     until = max(now + BACKOFF[min(s.failures, len(BACKOFF)) - 1], turn.retry_at or 0.0)
     return Record(events=(ev.GoalParked(on="model", until=until, said=f"{code}: {turn.error.message}"),))
 
