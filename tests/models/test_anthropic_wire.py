@@ -171,6 +171,8 @@ def test_effort_is_asked_for_with_thinking() -> None:
         (Dialect(), "max_tokens: 16000 > 8192, which is the maximum allowed number of output tokens", Dialect(most=8192)),
         (Dialect("low"), "adaptive thinking is not supported on this model", Dialect("low", adaptive=False)),
         (Dialect("low", adaptive=False), "adaptive thinking is not supported on this model", None),
+        (Dialect("low"), "This model does not support the effort parameter.", Dialect()),
+        (Dialect("huge"), "output_config.effort: Extra value: unknown value 'huge'", None),
         (Dialect(), "adaptive thinking is not supported on this model", None),
         (Dialect(), "messages: at least one message is required", None),
     ],

@@ -182,4 +182,6 @@ def test_a_refusal_that_names_a_difference_changes_the_dialect() -> None:
     assert adapt(plain, refused("max_tokens is too large: 99")) is None
     assert adapt(plain, refused("stream_options are odd", status=404)) is None
     assert adapt(Dialect(stream_usage=False), refused("Unknown field stream_options")) is None
+    assert adapt(Dialect(effort="low"), refused("Unrecognized request argument supplied: reasoning_effort")) == plain
+    assert adapt(Dialect(effort="huge"), refused("Unsupported value: 'reasoning_effort' does not support 'huge'")) is None
     assert adapt(plain, ModelError("rate_limit", "stream_options", status=400)) is None

@@ -105,6 +105,10 @@ def test_a_model_that_does_not_reason_is_asked_without_from_then_on() -> None:
     no = ModelError("invalid_request", "Encrypted content is not supported with this model.", status=400)
     assert adapt(Dialect(), no) == Dialect(encrypted=False)
     assert adapt(Dialect(encrypted=False), no) is None
+    plain = ModelError("invalid_request", "Unsupported parameter: 'reasoning.effort' is not supported", status=400)
+    assert adapt(Dialect("low"), plain) == Dialect()
+    odd = ModelError("invalid_request", "Unsupported value: 'reasoning.effort' does not support 'huge'", status=400)
+    assert adapt(Dialect("huge"), odd) is None
     unread = ModelError("invalid_request", "The encrypted content gAAA could not be verified.", status=400)
     assert adapt(Dialect(), unread) is None
 

@@ -15,6 +15,7 @@ import msgspec
 from endstop.core.messages import AssistantText, Head, Message, ToolText, UserText
 from endstop.errors import ModelError
 from endstop.models import transcript
+from endstop.models.faults import BAD_VALUE, UNSUPPORTED
 from endstop.models.kept import Said, parts_of
 from endstop.models.lenient import encode, legal_arguments, legal_name
 
@@ -50,6 +51,9 @@ def adapt(dialect: Dialect, error: ModelError) -> Dialect | None:
         return msgspec.structs.replace(dialect, most=int(most[1]))
     if dialect.effort and dialect.adaptive and "adaptive" in error.message:
         return msgspec.structs.replace(dialect, adaptive=False)
+    no_effort = "effort" in error.message and UNSUPPORTED.search(error.message) and not BAD_VALUE.search(error.message)
+    if dialect.effort and no_effort:
+        return msgspec.structs.replace(dialect, effort=None)
     return None
 
 

@@ -69,6 +69,12 @@ REFUSED = re.compile(r"invalid_(request|prompt)|not_found_error|request_too_larg
 SHORT = 500
 """Characters kept of what a server says of its failure."""
 BILLING = "the account has no credit left: see the provider's billing page, or choose another model"
+UNSUPPORTED = re.compile(
+    r"unsupported|not support|unrecognized|unknown|unexpected|extra|not permitted|not allowed", re.IGNORECASE
+)
+"""Words of a server that does not know a field; which one, it names."""
+BAD_VALUE = re.compile(r"\bvalue", re.IGNORECASE)
+"""A field it knows, with a value it does not."""
 HINTS: dict[ModelFault, str] = {
     "auth": "check the API key of this provider and what it may use",
     "context_overflow": "the conversation is longer than the model's window",

@@ -5,7 +5,6 @@ Every message is encoded once (``transcript``); what a server takes otherwise th
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -14,6 +13,7 @@ import msgspec
 from endstop.core.messages import AssistantText, Head, Message, ToolRequest, ToolSpec, ToolText, UserText
 from endstop.errors import ModelError
 from endstop.models import transcript
+from endstop.models.faults import BAD_VALUE, UNSUPPORTED
 from endstop.models.lenient import encode, legal_arguments, legal_name
 
 REASONING = "reasoning_content:"
@@ -30,9 +30,6 @@ class Dialect(msgspec.Struct, frozen=True):
     effort: str | None = None
 
 
-_UNSUPPORTED = re.compile(
-    r"unsupported|not supported|unrecognized|unknown|unexpected|extra|not permitted|not allowed", re.IGNORECASE
-)
 OTHER_FIELD = {"max_tokens": "max_completion_tokens", "max_completion_tokens": "max_tokens"}
 
 
@@ -42,8 +39,11 @@ def adapt(dialect: Dialect, error: ModelError) -> Dialect | None:
         return None
     if dialect.stream_usage and "stream_options" in error.message:
         return msgspec.structs.replace(dialect, stream_usage=False)
-    named = dialect.max_tokens in error.message or "max_completion_tokens" in error.message
-    if named and _UNSUPPORTED.search(error.message):
+    if not UNSUPPORTED.search(error.message):
+        return None
+    if dialect.effort and "reasoning_effort" in error.message and not BAD_VALUE.search(error.message):
+        return msgspec.structs.replace(dialect, effort=None)
+    if dialect.max_tokens in error.message or "max_completion_tokens" in error.message:
         return msgspec.structs.replace(dialect, max_tokens=OTHER_FIELD[dialect.max_tokens])
     return None
 

@@ -14,6 +14,7 @@ import msgspec
 from endstop.core.messages import AssistantText, Head, Message, ToolSpec, ToolText, UserText
 from endstop.errors import ModelError
 from endstop.models import transcript
+from endstop.models.faults import BAD_VALUE, UNSUPPORTED
 from endstop.models.kept import Said, parts_of
 from endstop.models.lenient import encode, legal_arguments, legal_name
 
@@ -39,6 +40,10 @@ def adapt(dialect: Dialect, error: ModelError) -> Dialect | None:
     """The dialect to try after a refusal; None where the refusal does not name a known difference."""
     if error.kind != "invalid_request" or error.status not in (400, 422):
         return None
+    message = error.message
+    no_effort = "reasoning.effort" in message and UNSUPPORTED.search(message) and not BAD_VALUE.search(message)
+    if dialect.effort and no_effort:
+        return msgspec.structs.replace(dialect, effort=None)
     if dialect.encrypted and _NO_REASONING.search(error.message):
         return msgspec.structs.replace(dialect, encrypted=False)
     return None
