@@ -29,7 +29,8 @@ def test_an_example_runs(name: str, tmp_path: Path) -> None:
     """Each runs on its own, without warnings, and prints what it is about."""
     pytest_ = ["-m", "pytest", "-q", "-p", "no:cacheprovider", "-c", os.devnull, "--rootdir", str(tmp_path)]
     command = [sys.executable, "-W", "error", *(pytest_ if name.startswith("test_") else []), str(EXAMPLES / name)]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
+    environment = {**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=60, check=False)
     assert (done.returncode, done.stderr) == (0, "")
     for words in SAYS[name]:
         assert words in done.stdout

@@ -126,7 +126,7 @@ def test_a_script_that_runs_out_says_so() -> None:
     assert (result.status, "the script has no turn 2" in result.reason) == ("failed", True)
 
 
-def test_a_capped_goal_has_its_last_words() -> None:
+def test_a_capped_goal_has_its_last_words(tmp_path: Path) -> None:
     """The closing turn has its own words, given or not."""
     again = says("", call("list_files"), repeat=9)
     stopped = run_scripted([again])
@@ -134,7 +134,7 @@ def test_a_capped_goal_has_its_last_words() -> None:
 
     async def given() -> endstop.Result:
         model = ScriptedModel([again], close=[says("Half of it.")])
-        return await endstop.run("x", model=model, judge="none")
+        return await endstop.run("x", workspace=tmp_path, model=model, judge="none")
 
     assert asyncio.run(given()).answer == "Half of it."
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +16,7 @@ from endstop.core.apply import replay
 from endstop.errors import UsageError
 from endstop.library import limits as caps
 from endstop.library.callbacks import Humans, OnEvent, OnPermission, OnQuestion, Told
+from endstop.library.guest import Guest
 from endstop.library.limits import AnyLimits
 from endstop.library.result import Result, result
 from endstop.library.resumption import resumption
@@ -250,25 +250,18 @@ def model_name(settings: Settings, model: str | Model | None) -> str:
     return name
 
 
-@asynccontextmanager
-async def opened(
-    settings: Settings, tools: Iterable[Any], models: Iterable[str | Model | None], clock: Clock = time.time
-) -> AsyncIterator[System]:
-    """A system with the caller's own tools and models; it does not close those models."""
+def opened(settings: Settings, tools: Iterable[Any], models: Iterable[str | Model | None], clock: Clock = time.time) -> System:
+    """A system with the caller's own tools and models, to be used as an async context manager.
+
+    Raises:
+        UsageError: a tool cannot be one, or two models share a name.
+    """
     own = [tool if hasattr(tool, "spec") else FunctionTool(tool) for tool in _many("tools", tools)]
-    async with System(settings, tools=own, clock=clock) as system:
-        lent: dict[str, Model] = {}
-        for model in models:
-            if model is None or isinstance(model, str):
-                continue
-            if lent.setdefault(_name(model), model) is not model:
-                raise UsageError("two models have this name", where=model.name, hint="give one of them another name")
-        system.models.update(lent)
-        try:
-            yield system
-        finally:
-            for name in lent:
-                del system.models[name]
+    lent: dict[str, Model] = {}
+    for model in models:
+        if model is not None and not isinstance(model, str) and lent.setdefault(_name(model), model) is not model:
+            raise UsageError("two models have this name", where=model.name, hint="give one of them another name")
+    return Guest(settings, tools=own, models=lent, clock=clock)
 
 
 async def follow(system: System, running: Running, told: Told, *, after: int = 0, events: Sequence[ev.Event] = ()) -> Result:
