@@ -199,3 +199,19 @@ def test_a_digest_says_what_there_was() -> None:
     assert "I looked" in said
     with pytest.raises(TypeError):
         prompt(["no message"])  # type: ignore[list-item]
+
+
+def test_what_the_last_check_missed_is_said_anew() -> None:
+    """It stood in a result that is left out now."""
+    terms = ev.Contract(deliverables=["out.md"], judge="none", confront="never")
+    first = [True]
+
+    def model(sim: Sim):
+        if first.pop() if first else False:
+            return says("", call("task_complete", summary="x"), tokens=(500, 20))
+        return looks(60)(sim)
+
+    sim = Sim(model, tools=reader("y" * 300), contract=terms, limits={"turns": 90.0}, window=5_000)
+    while not sim.of(ev.SessionCompactionComplete):
+        sim.step()
+    assert any("Missing at the last check:\n- deliverable absent: out.md" in note for note in sim.state.window.notes)

@@ -890,3 +890,13 @@ def test_the_answer_that_fills_a_limit_still_has_its_calls_run_and_its_claim_che
     assert rest(sim) == "done"
     assert sim.state.goal.ended.verified
     assert sim.executed == [("edit", {})]
+
+
+def test_a_provider_that_answers_again_only_after_a_day_blocks_the_goal() -> None:
+    """So long a wait is a human's to decide."""
+    sim = goal("rate_limit")
+    act = sim.until(effects.CallModel, perform=False)
+    failure = ev.Failure(code="rate_limit", message="monthly quota")
+    sim.record(ev.TurnEnd(turn_id=act.turn_id, outcome="failed", error=failure, retry_at=sim.now + 30 * 3600))
+    assert rest(sim) == "blocked"
+    assert "monthly quota" in sim.state.goal.ended.handoff["reason"]

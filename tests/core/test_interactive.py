@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import pytest
+
 from endstop.core import effects
 from endstop.core import events as ev
 from endstop.core.apply import replay
 from endstop.core.decide import decide
-from endstop.core.goal import Kit, State
+from endstop.core.goal import Kit, State, Verdict
 from tests.core.sim import KERNEL, Sim, call, says, spec
 
 
@@ -178,3 +180,46 @@ def test_a_named_fallback_takes_over_and_is_recorded() -> None:
         assert asked == models
         assert [c.new_model for c in sim.of(ev.SessionModelChange)] == fallbacks
         assert {u.model for u in sim.of(ev.TurnStart)} == set(models)
+
+
+@pytest.mark.parametrize(("word", "ran"), [("approved", 1), ("denied-interactively-by-user", 0), ("abort", 0)])
+def test_a_permission_is_waited_for_inside_the_round(word: str, ran: int) -> None:
+    """Nothing is parked; the decision yields the call's one result, and an abort withdraws the request."""
+    tools = {"pay": (spec("pay"), lambda a: (True, "paid"))}
+    chat = Chat(
+        lambda s: says("", call("pay", n=1)) if len(s.asked) == 1 else says("so"),
+        tools=tools,
+        reachable=True,
+        permit=lambda s, a: Verdict("ask", "mode ask", "it pays"),
+    )
+    chat.say("go")
+    act = decide(chat.state, chat.now)
+    assert isinstance(act, effects.Wait)
+    assert act.on == "grant"
+    (request,) = chat.of(ev.PermissionRequested)
+    if word == "abort":
+        chat.record(ev.Abort(reason="r", by="me"))
+    else:
+        decision = ev.Decision(kind=word)
+        chat.record(ev.PermissionCompleted(request_id=request.request_id, result=decision, scope="once", by="me"))
+    while not isinstance(chat.step(), effects.Idle):
+        pass
+    assert len(chat.executed) == ran
+    assert len(chat.of(ev.ToolComplete)) == 1
+    assert all(grant.kind for grant in chat.state.grants.values())
+    assert not chat.of(ev.GoalParked)
+
+
+def test_a_conversation_that_fills_its_window_is_made_smaller() -> None:
+    """Old results are shortened, and the round goes on."""
+    tools = {"look": (spec("look", "read"), lambda a: (True, f"{a} " + "x" * 3000))}
+    chat = Chat(
+        lambda s: (
+            says("", call("look", n=len(s.asked)), tokens=(s.state.window.size // 3, 20)) if len(s.asked) < 16 else says("so")
+        ),
+        tools=tools,
+        window=10_000,
+    )
+    chat.say("go")
+    assert chat.of(ev.SessionCompactionComplete)
+    assert chat.state.turn.text == "so"
