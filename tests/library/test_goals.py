@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -14,6 +15,7 @@ import pytest
 import endstop
 from endstop import events as ev
 from endstop.core.messages import Price
+from endstop.library import guest
 from endstop.settings import load
 from endstop.store.open import open_store
 from endstop.testing import ScriptedModel, agrees, call, calls, claims, disagrees, fails, says
@@ -380,9 +382,34 @@ def test_several_goals_in_one_process(tmp_path: Path) -> None:
     async def work() -> list[Any]:
         return await asyncio.gather(*map(one, ("a", "b", "c", "a")), return_exceptions=True)
 
-    *first, last = asyncio.run(work())
-    ended = sorted(isinstance(item, endstop.UsageError) for item in (*first, last))
-    assert ended == [False, False, False, True]
+    ended = asyncio.run(work())
+    assert sorted(isinstance(item, endstop.UsageError) for item in ended) == [False, False, False, True]
+    assert all(item.verified for item in ended if isinstance(item, endstop.Result))
+    assert guest._OPEN == {}
+
+
+def test_ctrl_c_pauses_the_goal(tmp_path: Path) -> None:
+    """An interrupt while the model is asked ends the process as Python does, with the goal paused."""
+    code = (
+        "import sys, endstop\nfrom endstop.testing import ScriptedModel, says\n"
+        "def hear(entry):\n"
+        "    if isinstance(entry.event, endstop.events.TurnStart): print(flush=True)\n"
+        "endstop.run_sync('x', model=ScriptedModel([says('', delay=60)]), judge='none', on_event=hear)"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", code], cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as run:
+        assert run.stdout is not None
+        run.stdout.readline()
+        run.send_signal(signal.SIGINT)
+        _, errors = run.communicate(timeout=30)
+    assert (run.returncode, "KeyboardInterrupt" in errors) == (-signal.SIGINT, True)
+
+    async def phases() -> list[str]:
+        async with open_store(load(cwd=tmp_path, environ=os.environ).home) as store:
+            return [row.phase for row in await store.sessions()]
+
+    assert asyncio.run(phases()) == ["paused"]
 
 
 # ------------------------------------------------------------------------------------------------------------------ import

@@ -48,8 +48,10 @@ class Guest(System):
         shared.users -= 1
         if not shared.users:
             del _OPEN[self._key]
-        for name, model in self.models.items():
-            if name not in self._lent:
-                await model.close()
-        if not shared.users:
-            await shared.store.close()
+        try:
+            for name, model in self.models.items():
+                if name not in self._lent:
+                    await model.close()
+        finally:
+            if not shared.users:
+                await shared.store.close()
