@@ -135,7 +135,7 @@ def _event(line: bytes, where: str) -> Event | None:
         envelope = codec.open_line(line)
         if envelope.type not in TYPES:
             return None
-        if b'"blob"' in line and _holds_blob(json.loads(envelope.data)):
+        if b'"blob"' in line and _holds_blob(msgspec.json.decode(envelope.data)):
             hint = "an answer over 16 KiB stands in the store only, beside its journal"
             raise UsageError("a long text is not in this file", where=where, hint=hint)
         return codec.entry(envelope).event
