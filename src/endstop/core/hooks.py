@@ -31,6 +31,7 @@ FOREIGN = {
 }
 """Names by which hooks written for other agents know our tools: a matcher may use either."""
 _STRICT = ("stop", "deny", "ask", "allow")
+_AGAINST = ("stop", "deny")
 
 
 def make(on: HookOn, run: str, matcher: str = "", timeout: float = 60.0, own: bool = False, where: str = "") -> Hook:
@@ -173,7 +174,7 @@ def verdict(state: State, call_id: str) -> Verdict | None:
     if not ends:
         return None
     end = min(ends, key=lambda end: _STRICT.index(end.decision or ""))
-    kind = "deny" if end.decision in ("stop", "deny") else end.decision
+    kind = "deny" if end.decision in _AGAINST else end.decision
     return Verdict(kind, "a hook", end.text or "it gave no reason")  # type: ignore[arg-type]
 
 
@@ -185,7 +186,7 @@ def weigh(rules: Verdict, said: Verdict | None) -> Verdict:
 def objections(state: State, occasion: Occasion) -> list[str]:
     """What the hooks of a claim hold against it."""
     ends = state.hooks.said.get(occasion, {}).values()
-    return [f"a hook says: {end.text or 'not yet'}" for end in ends if end.decision == "deny"]
+    return [f"a hook says: {end.text or 'not yet'}" for end in ends if end.decision in _AGAINST]
 
 
 def broken(state: State, least: int) -> Hook | None:
