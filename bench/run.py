@@ -150,6 +150,9 @@ def show(table: list[Row]) -> bool:
         held = held and not over
         verdict = "" if row.gate is None else "OVER" if over else "PASS"
         print(f"{row.what:53} {row.unit:>4} {_number(row.floor):>9} {_number(row.value):>9} {_number(row.gate):>9} {verdict}")
+    load, cores = os.getloadavg()[0], os.cpu_count() or 1
+    if load > cores + 1:  # the measured process and its server take about one
+        print(f"Others keep this machine busy (load {load:.0f} on {cores} cores): what is said of wall time is too high.")
     return held
 
 
