@@ -62,7 +62,7 @@ def test_a_request_is_what_the_api_wants() -> None:
                 "role": "user",
                 "content": [
                     {"type": "tool_result", "tool_use_id": one.tool_call_id, "content": "1"},
-                    {"type": "tool_result", "tool_use_id": two.tool_call_id, "content": ""},
+                    {"type": "tool_result", "tool_use_id": two.tool_call_id, "content": "(empty)"},
                     {"type": "text", "text": "Hurry.", **MARK},
                 ],
             },

@@ -17,7 +17,7 @@ HMM = {"type": "thinking", "thinking": "hm", "signature": "c2ln"}
 
 def test_parts_come_back_in_their_order() -> None:
     """Reasoning stands where it stood, between text and calls, and is equal to what came."""
-    opaque = keep("w:m", [HMM, 3, None, {"deep": [1, {"x": None}]}, [4, "final"], None])
+    opaque = keep("w:m", [HMM, 3, None, {"deep": [1, {"x": None}]}, (4, "final"), None])
     message = AssistantText("Oneäöü!", (CALL, CALL), opaque)
     assert list(parts_of(message, "w:m")) == [HMM, Said("One"), CALL, {"deep": [1, {"x": None}]}, Said("äöü!", "final"), CALL]
 
@@ -32,8 +32,15 @@ def test_nobody_else_reads_it() -> None:
         ("w:m", "{"),
         ("w:m", '{"by": 1}'),
         ("w:m", None),
+        ("w:m", '{"by": "w:m", "parts": [true, "x", 1.5]}'),
     ]:
         assert list(parts_of(AssistantText("ab", (CALL,), text), by)) == [Said("ab"), CALL]
+
+
+def test_what_a_secret_was_cut_out_of_does_not_go_back() -> None:
+    """The provider would refuse the whole conversation: signed reasoning is sent as it came, or not at all."""
+    opaque = (keep("w:m", [HMM, 2, None]) or "").replace("hm", "the key is [redacted:openai-key]")
+    assert list(parts_of(AssistantText("ab", (CALL,), opaque), "w:m")) == [Said("ab"), CALL]
 
 
 @pytest.mark.parametrize("parts", [[], [3], [3, None], [None, HMM], [HMM], [0, HMM, HMM]])

@@ -43,7 +43,7 @@ def read(*chunks: bytes) -> Answer:
 
 def test_a_request_is_what_the_api_wants() -> None:
     """Nothing is stored, reasoning goes back before what followed it, and calls and results are items of their own."""
-    thought = AssistantText("I look.\n\nNow.", (CALL,), keep(WHERE + "m", [HMM, [7, "commentary"], 6, None]))
+    thought = AssistantText("I look.\n\nNow.", (CALL,), keep(WHERE + "m", [HMM, (7, "commentary"), 6, None]))
     assert body([UserText("hi"), thought, ToolText(CALL.tool_call_id, "a.txt")]) == {
         "model": "m",
         "store": False,

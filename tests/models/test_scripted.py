@@ -179,3 +179,19 @@ def test_a_script_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
     for name in ["missing.toml", ".", "binary.toml", "bad.json"]:
         with pytest.raises(UsageError):
             ScriptedModel(tmp_path / name)
+
+
+def test_an_answer_that_says_nothing_is_played_once(tmp_path: Path) -> None:
+    """It leaves nothing in the conversation, and still the next one follows."""
+    path = tmp_path / "play.toml"
+    path.write_text('[[turn]]\ntext = "a"\n[[turn]]\nrepeat = 2\n[[turn]]\ntext = "b"\n')
+
+    async def run() -> list[str]:
+        chat, said, got = ScriptedModel(path).open(HEAD), list[Message]([UserText("x")]), []
+        for _ in range(4):
+            answer = await chat.ask(said, generation=0, max_output=9)
+            got.append(answer.text)
+            said += [AssistantText(answer.text)] if answer.text else []
+        return got
+
+    assert asyncio.run(run()) == ["a", "", "", "b"]

@@ -23,6 +23,8 @@ BREAKPOINT = b',"cache_control":{"type":"ephemeral"}}'
 """In place of the brace that closes a block."""
 NO_TOOLS = b'],"tool_choice":{"type":"none"}'
 """The server demands the tools that a history names: they are kept, and forbidden."""
+EMPTY = "(empty)"
+"""In place of a blank text, which the server refuses."""
 REACH = 20
 """Blocks before a breakpoint among which the server looks for what it has cached."""
 WHERE = "anthropic:"
@@ -126,9 +128,9 @@ class Transcript(transcript.Transcript):
 def _blocks_of(message: Message, by: str) -> Iterator[dict[str, Any]]:
     match message:
         case UserText(text=text):
-            yield {"type": "text", "text": text if text.strip() else "(empty)"}
+            yield {"type": "text", "text": text if text.strip() else EMPTY}
         case ToolText(tool_call_id=call, text=text):
-            yield {"type": "tool_result", "tool_use_id": _id(call), "content": text}
+            yield {"type": "tool_result", "tool_use_id": _id(call), "content": text if text.strip() else EMPTY}
         case AssistantText():
             for part in parts_of(message, by):
                 if isinstance(part, dict):

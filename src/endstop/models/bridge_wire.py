@@ -17,7 +17,7 @@ from pydantic_ai.tools import ToolDefinition
 from endstop.core.messages import Answer, AssistantText, Head, Message, ToolRequest, ToolText, Usage, UserText
 from endstop.errors import ModelError, ModelFault
 from endstop.models import faults, lenient
-from endstop.models.kept import Kept
+from endstop.models.kept import Kept, load
 from endstop.models.transcript import Transcript
 from endstop.ports import Watch
 
@@ -40,7 +40,6 @@ KINDS: tuple[tuple[type[Exception], ModelFault], ...] = (
     (OSError, "network"),
 )
 """Read in this order; an HTTP failure of no such class is told by its status and words."""
-_kept = msgspec.json.Decoder(Kept)
 
 
 class History(Transcript):
@@ -108,12 +107,9 @@ class History(Transcript):
 
     def _remembered(self, message: AssistantText) -> pa.ModelResponse | None:
         """The answer as it came, if this very model gave it."""
-        if not message.opaque or not message.opaque.startswith("{"):
-            return None
         try:
-            kept = _kept.decode(message.opaque)
-            found = pa.ModelMessagesTypeAdapter.validate_json(lenient.encode(kept.parts)) if kept.by == self._name else []
-        except (msgspec.DecodeError, ValidationError, UnicodeError):
+            found = pa.ModelMessagesTypeAdapter.validate_json(lenient.encode(load(message.opaque, self._name)))
+        except ValidationError:
             return None
         return found[0] if found and isinstance(found[0], pa.ModelResponse) else None
 

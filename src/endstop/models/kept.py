@@ -19,7 +19,7 @@ class Kept(msgspec.Struct, frozen=True):
     """``by`` is the wire and the model: nobody else can read it."""
 
     by: str
-    parts: list[Any]
+    parts: list[dict[str, Any] | int | tuple[int, str] | None]
 
 
 class Said(msgspec.Struct, frozen=True):
@@ -29,6 +29,8 @@ class Said(msgspec.Struct, frozen=True):
     label: str | None = None
 
 
+REDACTED = "[redacted:"
+"""What stands in the journal in place of a secret."""
 Part = dict[str, Any] | Said | ToolRequest
 _kept = msgspec.json.Decoder(Kept)
 
@@ -38,7 +40,7 @@ def keep(by: str, parts: Sequence[Any]) -> str | None:
     call is left out: servers refuse reasoning that nothing follows."""
     last = max((at for at, part in enumerate(parts) if not isinstance(part, dict)), default=-1)
     parts = parts[: last + 1]
-    if not any(isinstance(part, dict | list) for part in parts):
+    if not any(isinstance(part, dict | tuple) for part in parts):
         return None
     return lenient.encode(Kept(by, list(parts))).decode()
 
@@ -46,13 +48,13 @@ def keep(by: str, parts: Sequence[Any]) -> str | None:
 def parts_of(message: AssistantText, by: str) -> Iterator[Part]:
     """The parts of a message in their order; text and calls alone where somebody else said it."""
     text, calls = message.text, iter(message.requests)
-    for part in _read(message.opaque, by):
+    for part in load(message.opaque, by):
         if isinstance(part, dict):
             yield part
         elif part is None:
             yield from _next(calls)
         else:
-            size, label = part if isinstance(part, list) else (part, None)
+            size, label = part if isinstance(part, tuple) else (part, None)
             if text[:size]:
                 yield Said(text[:size], label)
             text = text[size:]
@@ -61,17 +63,18 @@ def parts_of(message: AssistantText, by: str) -> Iterator[Part]:
     yield from calls
 
 
-def _next(calls: Iterator[ToolRequest]) -> Iterator[ToolRequest]:
-    call = next(calls, None)
-    if call is not None:
-        yield call
-
-
-def _read(opaque: str | None, by: str) -> list[Any]:
-    if not opaque or not opaque.startswith("{"):
+def load(opaque: str | None, by: str) -> list[dict[str, Any] | int | tuple[int, str] | None]:
+    """The parts that ``by`` kept; none where somebody else did, or a secret was cut out of them: a signature would not hold."""
+    if not opaque or not opaque.startswith("{") or REDACTED in opaque:
         return []
     try:
         kept = _kept.decode(opaque)
     except (msgspec.DecodeError, UnicodeError):
         return []
     return kept.parts if kept.by == by else []
+
+
+def _next(calls: Iterator[ToolRequest]) -> Iterator[ToolRequest]:
+    call = next(calls, None)
+    if call is not None:
+        yield call

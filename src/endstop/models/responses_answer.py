@@ -220,7 +220,7 @@ def _parts(item: _Item) -> list[Any]:
     """What ``kept`` remembers of an item. Reasoning without its content is a name of something that nobody kept."""
     if item.kind == "message":
         phase = item.given.get("phase")
-        return [[len(item.text()), phase] if isinstance(phase, str) else len(item.text())]
+        return [(len(item.text()), phase) if isinstance(phase, str) else len(item.text())]
     if item.kind == "function_call":
         return [None]
     if item.kind != "reasoning" or not item.over or not (item.given.get("encrypted_content") or item.given.get("content")):
