@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shutil
 import subprocess
 import time
 from collections.abc import Callable
@@ -451,3 +452,38 @@ def test_a_fallback_takes_over_and_its_answers_count_as_its_own(tmp_path: Path) 
             assert [e.event.new_model for e in entries if isinstance(e.event, ev.SessionModelChange)] == ["openai:other"]
 
     go(work())
+
+
+def test_a_workspace_deleted_during_the_run_ends_the_goal_without_a_crash(tmp_path: Path) -> None:
+    """Somebody removes the folder: tools fail, nothing counts as there, it ends by a rule or a limit, and the record holds."""
+    root = tmp_path / "ws"
+    root.mkdir()
+    repository(root)
+    plays = script(message("", ("read_file", {"path": "code_.py"})), DONE)
+
+    async def work() -> None:
+        async with serving(plays) as server, system(server.url, tmp_path) as opened:
+            contract = Contract(gates=[GATE], deliverables=["code_.py"], judge="none")
+            running = await opened.queue(order(opened, root, contract))
+            running.session.emit.append(
+                lambda e: shutil.rmtree(root, ignore_errors=True) if isinstance(e.event, ev.ToolStart) else None
+            )
+            state = await asyncio.wait_for(running.drive(stay=False), 60)
+            await running.close()
+            assert state.phase in ("stuck", "blocked", "capped")
+            assert not state.goal.ended.verified
+            assert "deliverable absent: code_.py" in state.goal.ended.missing
+            assert (await opened.store.verify(running.session.session_id)).verdict == "ok"
+
+    go(work())
+
+
+def test_the_handoff_of_a_capped_goal_says_what_is_there_now(tmp_path: Path) -> None:
+    """A deliverable written after the last look is no longer missing."""
+    write = message("", ("write_file", {"path": "report.md", "content": "all of it"}))
+    more = [message("", ("read_file", {"path": f"f{n}"})) for n in range(9)]
+    contract = Contract(deliverables=["report.md"], judge="none")
+    state, _ = ends(script(write, *more), repository(tmp_path), contract, limits={"turns": "3"})
+    assert state.phase == "capped"
+    assert state.goal.ended.handoff["deliverables"]["report.md"] not in ("absent", "empty")
+    assert state.goal.ended.handoff["changedFiles"] == ["report.md"]

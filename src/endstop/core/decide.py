@@ -86,6 +86,8 @@ def _closing(s: State, now: float) -> AnyAct | None:
             for c in open_calls(s)
         ]
         return Record(events=(*events, ev.TurnEnd(turn_id=turn.id, outcome="ok")))
+    if s.evidence.baseline is not None and s.evidence.looked != s.evidence.world:
+        return Look(purpose="close")  # the handoff says what is there now
     if goal.closing.target in ("capped", "stuck", "blocked") and not goal.closed and turn is not None:
         call = _closing_turn(s, now)
         if call is not None:

@@ -557,7 +557,7 @@ class SubagentFailed(Event, frozen=True, kw_only=True):
 
 # -------------------------------------------------------------------------------------------------------- world and gates
 
-LookPurpose = Literal["baseline", "confront", "claim", "gate", "stall", "resume", "undo"]
+LookPurpose = Literal["baseline", "confront", "claim", "gate", "stall", "resume", "close", "undo"]
 
 
 @event("workspace.observed", "F")

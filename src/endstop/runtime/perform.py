@@ -254,8 +254,14 @@ class Perform:
     async def _look(self, session: Session, act: Look) -> None:
         state = session.state
         assert state.goal is not None
-        seen = await self.workspace.look(act.purpose, state.evidence.world, state.goal.contract, state.evidence.baseline)
-        session.record(seen)
+        seen, contract = state.evidence, state.goal.contract
+        try:
+            found = await self.workspace.look(act.purpose, seen.world, contract, seen.baseline)
+        except (EndstopError, OSError) as error:
+            found = _unseen(act.purpose, seen.world, contract, error)
+            hint = f"is {self.workspace.root} still there and readable?"
+            session.record(ev.SessionError(error_type="workspace", message=str(error), hint=hint))
+        session.record(found)
 
     # -- waiting
 
@@ -279,6 +285,19 @@ class Perform:
         for waiting in (task, woken):
             waiting.cancel()
         await asyncio.gather(task, woken, return_exceptions=True)
+
+
+def _unseen(purpose: ev.LookPurpose, world: int, contract: ev.Contract, error: Exception) -> ev.WorkspaceObserved:
+    """A workspace that cannot be looked at: nothing of it counts as there."""
+    return ev.WorkspaceObserved(
+        purpose=purpose,
+        world=world,
+        fingerprint=f"unreadable: {error}",
+        paths=[],
+        diff="",
+        protected=[],
+        deliverables=dict.fromkeys(contract.deliverables, "absent"),
+    )
 
 
 def _phase_ends(act: AnyAct) -> bool:
