@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from endstop.core.messages import Answer, AssistantText, Head, ToolRequest, Usage, UserText
@@ -103,6 +103,7 @@ def test_streamed_and_whole_are_the_same_answer() -> None:
     assert sent["messages"][1]["content"] == [THOUGHT, HIDDEN, {"type": "text", "text": "Grüße, 😀!"}, USES]
 
 
+@settings(deadline=None)
 @given(st.lists(st.integers(0, len(STREAM)), max_size=12), st.sampled_from([b"\n", b"\r\n", b"\r"]))
 def test_a_stream_reads_the_same_however_it_is_cut(cuts: list[int], line_end: bytes) -> None:
     """Packets may end anywhere, in the middle of a character or of a line end."""
@@ -265,6 +266,7 @@ def test_usage_may_name_reasoning() -> None:
     assert read_usage(given) == Usage(5, 9, reasoning=4)
 
 
+@settings(deadline=None)
 @given(
     st.recursive(
         st.none() | st.booleans() | st.integers() | st.text(max_size=5),

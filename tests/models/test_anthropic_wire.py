@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from endstop.core.messages import AssistantText, Head, Message, ToolRequest, ToolSpec, ToolText, UserText
@@ -143,6 +143,7 @@ def test_reasoning_that_stands_last_has_no_breakpoint() -> None:
     assert body([])["messages"] == []
 
 
+@settings(deadline=None)
 @given(st.lists(st.text(alphabet=st.characters(), max_size=20), min_size=1, max_size=4))
 def test_no_text_breaks_the_encoding(texts: list[str]) -> None:
     """Whatever the text, lone surrogates included, a request is UTF-8 JSON in which the roles take turns."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from endstop.core.messages import AssistantText, ToolRequest
@@ -50,6 +50,7 @@ def test_what_needs_no_keeping_is_not_kept(parts: list[Any]) -> None:
     assert opaque is None
 
 
+@settings(deadline=None)
 @given(st.text(max_size=30), st.lists(st.integers(0, 9), max_size=6), st.integers(0, 3), st.integers(0, 3))
 def test_no_text_and_no_call_is_lost(text: str, sizes: list[int], asked: int, kept: int) -> None:
     """Whatever became of the text meanwhile (a secret was cut out), all of it and all calls go back."""

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from endstop.core.messages import Answer, Head, ToolRequest, Usage
@@ -64,6 +64,7 @@ WANTED = Answer(
 )
 
 
+@settings(deadline=None)
 @given(st.lists(st.integers(0, len(STREAM)), max_size=12), st.sampled_from([b"\n", b"\r\n", b"\r"]))
 def test_a_stream_reads_the_same_however_it_is_cut(cuts: list[int], line_end: bytes) -> None:
     """Packets may end anywhere, in the middle of a character or of a line end, and lines may end as SSE allows."""
@@ -252,6 +253,7 @@ def test_no_answer_is_a_failure_with_a_kind(body: bytes, kind: str) -> None:
     assert caught.value.kind == kind
 
 
+@settings(deadline=None)
 @given(st.binary(max_size=60))
 def test_no_bytes_raise_anything_else(body: bytes) -> None:
     """Whatever a server sends, it is an answer or a ModelError."""

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import msgspec
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from endstop.core.messages import AssistantText, Head, Message, ToolRequest, ToolSpec, ToolText, UserText
@@ -113,6 +113,7 @@ def test_a_rewritten_history_replaces_the_old_one() -> None:
     assert b"summary" in sent
 
 
+@settings(deadline=None)
 @given(st.lists(st.text(alphabet=st.characters(), max_size=20), min_size=1, max_size=4))
 def test_no_text_breaks_the_encoding(texts: list[str]) -> None:
     """Whatever the text, lone surrogates included, a request is UTF-8 JSON with one message per message."""

@@ -6,7 +6,7 @@ from email.utils import formatdate
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from endstop.models.faults import fault, read, retry_after
@@ -96,6 +96,7 @@ def test_a_monthly_limit_is_waited_for_whatever_its_status() -> None:
     assert fault(400, read(body)).kind == "rate_limit"
 
 
+@settings(deadline=None)
 @given(
     st.dictionaries(st.sampled_from(["Retry-After", "x-ratelimit-reset", "x-ratelimit-reset-a"]), st.text(max_size=30)), st.text()
 )

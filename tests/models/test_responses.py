@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from endstop.core.messages import Answer, AssistantText, Head, Message, ToolRequest, ToolSpec, ToolText, Usage, UserText
@@ -81,6 +81,7 @@ def test_consecutive_requests_share_everything_but_the_tail() -> None:
     assert after.startswith(before.removesuffix(END))
 
 
+@settings(deadline=None)
 @given(st.lists(st.text(alphabet=st.characters(), max_size=20), min_size=1, max_size=4))
 def test_no_text_breaks_the_encoding(texts: list[str]) -> None:
     """Whatever the text, a request is UTF-8 JSON in which every call has its result by the same id."""
@@ -192,6 +193,7 @@ def test_streamed_and_whole_are_the_same_answer() -> None:
     ]
 
 
+@settings(deadline=None)
 @given(st.lists(st.integers(0, len(STREAM)), max_size=12), st.sampled_from([b"\n", b"\r\n", b"\r"]))
 def test_a_stream_reads_the_same_however_it_is_cut(cuts: list[int], line_end: bytes) -> None:
     """Packets may end anywhere."""
@@ -295,6 +297,7 @@ WORDS = "message function_call reasoning error response.completed response.outpu
 LEAVES = st.none() | st.integers() | st.sampled_from(WORDS.split())
 
 
+@settings(deadline=None)
 @given(st.recursive(LEAVES, lambda x: st.lists(x, max_size=3) | st.dictionaries(st.sampled_from(KEYS.split()), x), max_leaves=12))
 def test_no_json_breaks_the_reader(value: Any) -> None:
     """Whatever JSON comes, whole or streamed, there is an answer or a ``ModelError``."""
