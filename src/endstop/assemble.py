@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import secrets
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -104,26 +104,36 @@ class System:
         Raises:
             UsageError: something of the order cannot be used; no session was begun.
         """
-        root = _workspace(order.workspace)
-        model = self.model(order.model)
-        judge = self._judge(order.contract, model)
-        for asked in (model, *(self.model(name) for name in order.fallbacks)):
-            _check_limits(order, asked)
-        _check_gates(order.contract, root, self.sandbox)
-        Permissions(
-            order.policy.mode, order.policy.allow, order.policy.deny, sandboxed=True, network=False
-        )  # the rules can be read
+        root, model, judge = self.check(order)
         session_id, about = uuid7(), await git.describe(root)
         start, goal = self._opening(session_id, order, root, about)
         return await self._begin(start, (goal,), goal, root, model, judge, about)
 
-    async def converse(self, workspace: Path, model: str, limits: dict[str, float], policy: ev.Policy) -> Running:
+    def check(self, order: Order) -> tuple[Path, Model, ModelJudge | None]:
+        """Where, with which model and which judge an order would be pursued; nothing is begun.
+
+        Raises:
+            UsageError: as ``queue``.
+        """
+        root = _workspace(order.workspace)
+        model = self.model(order.model)
+        judge = self._judge(order.contract, model)
+        for asked in (model, *(self.model(name) for name in order.fallbacks)):
+            _check_limits(order.explicit & set(order.limits), asked)
+        _check_gates(order.contract, root, self.sandbox)
+        self.permissions(order.policy, root)
+        return root, model, judge
+
+    async def converse(
+        self, workspace: Path, model: str, limits: dict[str, float], policy: ev.Policy, *, explicit: Collection[str] = ()
+    ) -> Running:
         """Begin a conversation without a goal; ``Running.control(UserMessage(…))`` and ``drive(chat=True)`` carry it on.
 
         Raises:
             UsageError: as ``queue``.
         """
         root, asked = _workspace(workspace), self.model(model)
+        _check_limits(explicit, asked)
         terms = _terms(root, model, limits, policy)
         about = await git.describe(root)
         start = self._start(uuid7(), "chat", root, about, model)
@@ -217,6 +227,22 @@ class System:
         """Append a control to any session; False if it came too late."""
         return await control(self.store, session_id, event, clock=self.clock, redact=self.redact)
 
+    def permissions(self, policy: ev.Policy, root: Path) -> Permissions:
+        """What a policy says to calls in this folder, with the sandbox there is. Raises UsageError: a rule cannot be read."""
+        return Permissions(
+            policy.mode,
+            policy.allow,
+            policy.deny,
+            sandboxed=self.sandbox.kind != "none",
+            network=policy.network,
+            place=lambda path: inside(root, path),
+        )
+
+    def catalog(self, policy: ev.Policy) -> Catalog:
+        """The tools of a session."""
+        hidden, environment = [self.settings.home], clean_environment(os.environ, _secrets(self.settings))
+        return Catalog([*_tools(Shell(self.sandbox, hidden, policy.network, environment), hidden), *self.extra], KERNEL_SPECS)
+
     def _judge(self, contract: ev.Contract, model: Model) -> ModelJudge | None:
         if contract.judge == "none":
             return None
@@ -235,7 +261,7 @@ class System:
     ) -> Running:
         hidden, network = [self.settings.home], goal.policy.network
         environment = clean_environment(os.environ, _secrets(self.settings))
-        catalog = Catalog([*_tools(Shell(self.sandbox, hidden, network, environment), hidden), *self.extra], KERNEL_SPECS)
+        catalog = self.catalog(goal.policy)
         kit = self._kit(catalog, goal.policy, root, model, judge, goal.fallbacks)
         session = await load(self.store, session_id, kit, clock=self.clock, redact=self.redact)
         try:
@@ -245,10 +271,11 @@ class System:
             raise
         kit.lock, kit.hooks = str(root), tuple(goal.contract.hooks)
         _kill_leftovers(session.state)
+        folder = Folder(root, self.settings.home / "sessions" / session_id)
         perform = Perform(
             model,
             catalog,
-            Folder(root, self.settings.home / "sessions" / session_id),
+            folder,
             Gates(self.sandbox, hidden, environment, network),
             judge,
             others={name: self.model(name) for name in goal.fallbacks},
@@ -264,7 +291,7 @@ class System:
             ),
             attempts=self.settings.retries + 1,
         )
-        return Running(session, perform, describe(root, about, model, judge, self.sandbox, goal), kit)
+        return Running(session, perform, folder, describe(root, about, model, judge, self.sandbox, goal), kit)
 
     def _kit(
         self,
@@ -276,18 +303,10 @@ class System:
         fallbacks: Sequence[str] = (),
     ) -> Kit:
         """What the kernel is told about its surroundings."""
-        permissions = Permissions(
-            policy.mode,
-            policy.allow,
-            policy.deny,
-            sandboxed=self.sandbox.kind != "none",
-            network=policy.network,
-            place=lambda path: inside(root, path),
-        )
         return Kit(
             tools=catalog.specs,
             rules=self.settings.stall,
-            permit=permissions.decide,
+            permit=self.permissions(policy, root).decide,
             price=model.price,
             judge_price=judge.model.price if judge else None,
             judge=judge.name if judge else "",
@@ -327,8 +346,8 @@ def _tools(shell: Shell, hidden: Sequence[Path]) -> list[Tool]:
 class Running:
     """A session this process holds. ``description`` is what the start block shows."""
 
-    def __init__(self, session: Session, perform: Perform, description: dict[str, Any], kit: Kit) -> None:
-        self.session, self.perform, self.description, self.kit = session, perform, description, kit
+    def __init__(self, session: Session, perform: Perform, folder: Folder, description: dict[str, Any], kit: Kit) -> None:
+        self.session, self.perform, self.folder, self.description, self.kit = session, perform, folder, description, kit
         self._sound = True
 
     async def drive(
@@ -362,6 +381,14 @@ class Running:
     def control(self, *events: ev.Event) -> None:
         """Something a person does in this process while it runs."""
         self.session.control(*events)
+
+    async def patch(self) -> str:
+        """The whole diff of the workspace since the goal's start, as it is now, without secrets; empty if nothing differs."""
+        state = self.session.state
+        if state.goal is None or state.evidence.baseline is None:
+            return ""
+        text = await self.folder.patch(state.goal.contract, state.evidence.baseline)
+        return str(self.session.redact.clean_data(text))
 
     async def close(self) -> None:
         """Let the session go in good order; after a full disk the next holder finds it as after a crash."""
@@ -401,9 +428,9 @@ def _workspace(path: Path) -> Path:
     return root
 
 
-def _check_limits(order: Order, model: Model) -> None:
+def _check_limits(explicit: Collection[str], model: Model) -> None:
     """An explicit money limit must be able to bind."""
-    if "cost" in order.explicit and "cost" in order.limits and model.price is None and not (model.local or model.scripted):
+    if "cost" in explicit and model.price is None and not (model.local or model.scripted):
         raise UsageError(
             f"the price of {model.name} is not known, so the money limit could not hold",
             where="limit cost",
@@ -469,4 +496,6 @@ def describe(
         "gates": [gate.run for gate in contract.gates],
         "deliverables": list(contract.deliverables),
         "protect": contract.protect,
+        "fallbacks": list(goal.fallbacks),
+        "review": contract.review,
     }

@@ -38,6 +38,16 @@ class Folder:
         """The fingerprint alone: the same value as in ``look`` as long as nothing changes."""
         return (await asyncio.to_thread(self._scan, contract)).fingerprint
 
+    async def patch(self, contract: Contract, baseline: WorkspaceObserved) -> str:
+        """The diff since the start, of any length that a person reads, without the list of files on top."""
+        return await asyncio.to_thread(self._patch, contract, baseline)
+
+    def _patch(self, contract: Contract, baseline: WorkspaceObserved) -> str:
+        scan = self._scan(contract)
+        if baseline.base is None or scan.fingerprint == baseline.fingerprint:
+            return ""
+        return self._snapshot.patch(baseline.base, scan)
+
     def _look(
         self, purpose: LookPurpose, world: int, contract: Contract, baseline: WorkspaceObserved | None
     ) -> WorkspaceObserved:

@@ -83,6 +83,15 @@ class Snapshot:
         lost = [f"could not be read: {shown(path)}" for path in scan.unreadable[:LISTED]]
         return Changes(sorted(change.path for change in changes), _render(changes, lost, parts))
 
+    def patch(self, start: str, scan: Scan) -> str:
+        """The diff between a kept start and what was seen now, one megabyte of it at most, for ``git apply``; words where it
+        cannot be taken."""
+        with self._lock:
+            try:
+                return "".join(self._compare(start, scan)[1])
+            except (GitFailed, OSError, msgspec.DecodeError) as error:
+                return f"The diff since the start cannot be taken: {error}\n"
+
     def _compare(self, start: str, scan: Scan) -> tuple[list[Change], list[str]]:
         if start.startswith(_PLAIN):
             return self._compare_plain(start, scan)

@@ -13,7 +13,7 @@ from endstop.core import chain, codec
 from endstop.core import events as ev
 from endstop.core.apply import replay
 from endstop.core.events import TYPE_OF, Event
-from endstop.core.goal import ENDED, State, allowed
+from endstop.core.goal import State, allowed
 from endstop.ports import Clock
 from endstop.runtime.session import Redact, uuid7
 from endstop.store.blobs import pack
@@ -66,10 +66,10 @@ def is_late(state: State, event: Event) -> bool:
     match event:
         case ev.QuestionAnswered(question_id=wanted):
             question = state.questions.get(wanted)
-            return question is None or question.answer is not None or question.expired or state.phase in ENDED
+            return question is None or question.answer is not None or question.expired
         case ev.PermissionCompleted(request_id=wanted):
             grant = state.grants.get(wanted)
-            return grant is None or bool(grant.kind) or state.phase in ENDED
+            return grant is None or bool(grant.kind)
         case ev.GoalClosing() | ev.GoalPaused() | ev.GoalResumed() | ev.GoalQueued():
             return allowed(state, event) is None
     return False

@@ -18,8 +18,8 @@ from endstop.core import chain, codec
 from endstop.core.apply import apply, replay
 from endstop.core.codec import Entry
 from endstop.core.effects import AnyAct
-from endstop.core.events import KIND_OF, TYPE_OF, Blob, Event, GoalPaused, SessionResume, SessionShutdown, UserMessage
-from endstop.core.goal import ENDED, Kit, State, allowed
+from endstop.core.events import KIND_OF, TYPE_OF, Blob, Event, GoalPaused, SessionResume, SessionShutdown
+from endstop.core.goal import Kit, State, allowed
 from endstop.errors import EndstopError, StoreError, TransitionError
 from endstop.ports import Clock, Emit
 from endstop.store.blobs import Sealed, blob_of, pack
@@ -201,7 +201,7 @@ class Session:
     def control(self, *events: Event) -> None:
         """Something a person did in this process: recorded at once, and the running effect is told."""
         for event in events:
-            if self.state.phase not in ENDED or isinstance(event, UserMessage):
+            if allowed(self.state, event) is not None:
                 self.record(event)
         self._controlled = True
         self._wake()
