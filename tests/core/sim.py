@@ -148,6 +148,9 @@ class Sim:
                 )  # fmt: skip
                 if self.summary is not None:
                     self.record(usage, completed(self.state, act.up_to, summary=self.summary))
+            case effects.StopProcesses():
+                for name in act.ids:
+                    self.record(ev.ProcessExited(process_id=name, signal=15, output=""))
             case effects.Look():
                 self.record(self.look(act.purpose))
             case effects.Wait():

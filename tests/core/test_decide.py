@@ -658,7 +658,7 @@ def test_a_question_with_a_time_expires_by_itself() -> None:
         assert sim.state.phase == ("closing" if phase == "blocked" else phase)
 
 
-@pytest.mark.parametrize("on", ["process", "child", "budget"])
+@pytest.mark.parametrize("on", ["child", "budget"])
 def test_other_waits_end_at_their_time(on: Any) -> None:
     """Whatever a later version parks on."""
     sim = goal(says("", call("look", n=1)))

@@ -116,6 +116,11 @@ def begin_wait(state: State, now: float, call: Call) -> list[Event]:
         return [complete(call.request.tool_call_id, text, code="failed")]
     arguments = prepare(state, call)[1]
     until, path, said = wait_for(arguments, now)
+    process = str(arguments.get("process") or "")
+    if process and process not in state.processes:
+        return [complete(call.request.tool_call_id, f"Process {process} does not run.", success=True)]
+    if process:
+        return [begin(state, call, arguments), ev.GoalParked(on="process", ref=process, until=until, said=f"process {process}")]
     on: ev.ParkedOn = "condition" if path else "time"
     return [
         begin(state, call, arguments),

@@ -8,26 +8,24 @@ from __future__ import annotations
 
 from endstop.core import events as ev
 from endstop.core import evidence as known
-from endstop.core import hooks
+from endstop.core import hooks, processes
 from endstop.core.effects import AnyAct, AskJudge, Look, Record, RunGates
 from endstop.core.escalate import review
 from endstop.core.events import Event
 from endstop.core.goal import Claim, Goal, State
 from endstop.core.handoff import EndedBy, ending
 from endstop.core.limits import (
-    AXES,
     JUDGE_INPUT,
     JUDGE_LEAST_INPUT,
     JUDGE_OUTPUT,
     Full,
     Reservation,
-    axis_of,
     closing_reserve,
     reserve,
 )
 from endstop.core.on_goal import BROKEN
 from endstop.core.results import complete
-from endstop.core.turns import next_turn
+from endstop.core.turns import capped, next_turn, nudge
 
 BACKOFF = (60.0, 300.0, 900.0)
 VERIFIER_HOURS = 24
@@ -72,28 +70,6 @@ def verifications_full(state: State, goal: Goal) -> Full | None:
     """Whether another check fits."""
     cap = goal.caps.get("verifications")
     return Full("verifications", state.spend.verifications, cap) if cap and state.spend.verifications >= cap else None
-
-
-def capped(full: Full, missing: str = "") -> tuple[Event, ...]:
-    """The events that close a goal at a limit."""
-    from_axis = ev.LimitReached(
-        limit=full.axis, unit=axis_unit(full.axis), scope=axis_scope(full.axis), spent=round(full.spent, 6), cap=full.cap
-    )
-    detail = {"limit": full.axis, "unit": from_axis.unit, "scope": from_axis.scope, "spent": from_axis.spent, "cap": full.cap}
-    if missing:
-        detail["missing"] = missing
-    return (from_axis, ev.GoalClosing(target="capped", reason=f"limit {full.axis} reached", detail=detail))
-
-
-def axis_unit(axis: str) -> str:
-    """Unit of an axis, also of ``context``, which is the model's own limit."""
-    return "tokens" if axis == "context" else axis_of(axis).unit
-
-
-def axis_scope(axis: str) -> ev.LimitScope:
-    """Scope of an axis."""
-    found = AXES[axis].scope if axis in AXES else "goal"
-    return "turn" if found == "turn" else "round" if found == "round" else "goal"
 
 
 # ------------------------------------------------------------------------------------------------------------ confronting
@@ -281,25 +257,12 @@ def _return(state: State, claim: Claim, why: ev.ReturnedWhy, missing: list[str],
     return Record(events=(returned, *nudge(state, text)))
 
 
-def rounds_full(state: State) -> Full | None:
-    """Whether another round fits."""
-    cap = state.goal.caps.get("rounds") if state.goal else None
-    return Full("rounds", state.spend.rounds, cap) if cap and state.spend.rounds >= cap else None
-
-
-def nudge(state: State, text: str) -> tuple[Event, ...]:
-    """A message of the system that opens the next round, or the limit that forbids one."""
-    full = rounds_full(state)
-    if full is not None:
-        return capped(full)
-    message = ev.UserMessage(
-        message_id=f"m{state.seq}", content=text, source="system", delivery="queued", is_autopilot_continuation=True
-    )
-    return (message,)
-
-
 def _done(state: State, goal: Goal, claim: Claim, now: float) -> AnyAct:
-    """Everything passed: the claim's result, the turn's end, and the end of the goal, in one append."""
+    """Everything passed: what does not stay is stopped, then the claim's result, the turn's end, and the end of the goal, in
+    one append."""
+    stopping = processes.stop(state)
+    if stopping is not None:
+        return stopping
     seen = state.evidence
     by = known.discriminating(seen, goal.contract)
     if claim.judged and seen.verdict is not None and seen.verdict.achieved:

@@ -10,7 +10,6 @@ from __future__ import annotations
 from math import ceil
 
 from endstop.core import events as ev
-from endstop.core.claims import capped
 from endstop.core.context import Window, measure, shorten
 from endstop.core.effects import AnyAct, Compact, Record
 from endstop.core.events import Event
@@ -19,7 +18,7 @@ from endstop.core.limits import Full, Reservation, closing_reserve, expected_inp
 from endstop.core.messages import AssistantText, Message, ToolText, UserText
 from endstop.core.on_turn import LEAST_GAIN
 from endstop.core.recovery import estimated
-from endstop.core.turns import next_turn
+from endstop.core.turns import capped, next_turn
 
 START_AT = 0.8
 """Part of the known window at which compaction starts."""

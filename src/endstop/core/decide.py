@@ -9,9 +9,9 @@ from collections.abc import Callable
 
 from endstop.core import events as ev
 from endstop.core import evidence as known
-from endstop.core import hooks
+from endstop.core import hooks, processes
 from endstop.core.calls import settle
-from endstop.core.claims import axis_unit, capped, check, nudge, rounds_full, run_gates, verifications_full
+from endstop.core.claims import check, run_gates, verifications_full
 from endstop.core.compaction import compact, compaction_lost
 from endstop.core.effects import AnyAct, CallModel, Idle, Look, Record, Wait
 from endstop.core.escalate import before_end
@@ -31,7 +31,7 @@ from endstop.core.limits import (
 from endstop.core.recovery import judge_lost, recover, turn_over
 from endstop.core.results import complete, withdrawn
 from endstop.core.stall import Notice
-from endstop.core.turns import next_turn, turn_start
+from endstop.core.turns import axis_unit, capped, next_turn, nudge, rounds_full, turn_start
 from endstop.core.waits import failed, park, waiting
 
 CUT_OFF = ("content_filter", "length", "cut")
@@ -92,6 +92,9 @@ def _closing(s: State, now: float) -> AnyAct | None:
         call = _closing_turn(s, now)
         if call is not None:
             return call
+    stopping = processes.stop(s)
+    if stopping is not None:
+        return stopping
     target = goal.closing.target
     done: list[Event] = list(withdrawn(s))
     if target == "blocked":
@@ -237,6 +240,9 @@ def _round_over(s: State, now: float) -> AnyAct | None:
         return Record(events=_as_message(s, answers[0].id, text))
     if s.inbox or turn.handled:
         return _next_round(s)
+    parked = processes.round_over(s, now)
+    if parked is not None:
+        return parked
     claim = _round_claim(s, now)
     if claim is not None:
         return claim

@@ -96,6 +96,12 @@ class Look(Act, frozen=True, kw_only=True):
     purpose: LookPurpose
 
 
+class StopProcesses(Act, frozen=True, kw_only=True):
+    """Stop these background processes with all they began."""
+
+    ids: tuple[str, ...]
+
+
 class Wait(Act, frozen=True, kw_only=True):
     """Park until ``until`` (epoch seconds) or until something comes. ``condition`` is observed by the driver."""
 
@@ -104,4 +110,4 @@ class Wait(Act, frozen=True, kw_only=True):
     condition: str | None = None
 
 
-AnyAct = Idle | Record | CallModel | RunTools | RunGates | RunHooks | AskJudge | Compact | Look | Wait
+AnyAct = Idle | Record | CallModel | RunTools | RunGates | RunHooks | AskJudge | Compact | Look | StopProcesses | Wait

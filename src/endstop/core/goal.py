@@ -157,6 +157,16 @@ class Process(msgspec.Struct):
     stays: bool
 
 
+class Exit(msgspec.Struct, frozen=True):
+    """A process that ended and was not looked at since."""
+
+    id: str
+    command: str
+    code: int | None
+    signal: int | None
+    output: str
+
+
 class Claim(msgspec.Struct):
     """The claim under check."""
 
@@ -290,6 +300,8 @@ class State(msgspec.Struct):
     questions: dict[str, Question] = msgspec.field(default_factory=dict)
     grants: dict[str, Grant] = msgspec.field(default_factory=dict)
     processes: dict[str, Process] = msgspec.field(default_factory=dict)
+    exits: dict[str, Exit] = msgspec.field(default_factory=dict)  # ends to be told of
+    process_waits: int = 0  # times in a row a wait for a process ran out
     hooks: Hooks = msgspec.field(default_factory=Hooks)
     stop: str = ""  # abort, pause or hook (pause, wanted by a hook), until decide has dealt with it
     recover: bool = False  # a crash left starts without an end
@@ -323,10 +335,10 @@ class State(msgspec.Struct):
         return kit.fallbacks.get(self.model) or Profile(kit.price, kit.max_output, kit.window)
 
 
-def open_round(state: State) -> None:
-    """A round begins."""
+def open_round(state: State, counts: bool = True) -> None:
+    """A round begins; one that only says that nothing happened does not count."""
     state.round_open, state.round_calls, state.round_parked = True, False, False
-    state.spend.rounds += 1
+    state.spend.rounds += counts
     state.spend.round_calls = 0
 
 

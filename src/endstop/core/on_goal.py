@@ -71,6 +71,7 @@ def _goal_queued(state: State, entry: Entry, event: ev.GoalQueued) -> None:
     state.questions, state.grants = {}, {}
     state.stop, state.failures, state.answered, state.round_open = "", 0, False, False
     state.compacting, state.compaction_misses = None, 0
+    state.exits, state.process_waits = {}, 0
     state.model, state.tried = event.model, []
     state.recover, state.look_due, state.crashes = False, False, 0
     state.hooks = Hooks()
@@ -159,6 +160,8 @@ def _goal_parked(state: State, entry: Entry, event: ev.GoalParked) -> None:
     left: ev.Phase = "checking" if state.goal.claim is not None else "working"
     state.goal.parked = Parked(event.on, event.ref, event.until, entry.time, event.said, left)
     state.round_parked = True
+    if event.on == "process":
+        state.process_waits += 1
     if event.on == "verifier":
         seen = state.evidence
         seen.broken_since = seen.broken_since if seen.parks else entry.time
@@ -191,9 +194,14 @@ def _goal_resumed(state: State, entry: Entry, event: ev.GoalResumed) -> None:
 def _unpark(state: State, goal: Goal, cause: str) -> None:
     parked, goal.parked = goal.parked, None
     assert parked is not None  # else the event would not be allowed
-    call = state.turn.calls.get(parked.ref or "") if state.turn else None
+    calls = state.turn.calls if state.turn else {}
+    call = calls.get(parked.ref or "")
     if call is not None and parked.on in ("time", "condition"):
         call.result = cause
+    if parked.on == "process":
+        for waiting in calls.values():
+            if waiting.state == "started" and waiting.request.name == "wait":
+                waiting.result = cause
     if parked.on == "verifier":
         evidence.last_try(state.evidence, BROKEN)
         hooks.last_try(state, BROKEN)

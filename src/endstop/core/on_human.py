@@ -5,7 +5,7 @@ from __future__ import annotations
 from endstop.core import events as ev
 from endstop.core.codec import Entry
 from endstop.core.escalate import HALF_MORE, MORE
-from endstop.core.goal import Grant, Handlers, Process, Question, State
+from endstop.core.goal import Exit, Grant, Handlers, Process, Question, State
 
 HANDLERS = Handlers()
 
@@ -77,5 +77,10 @@ def _process_started(state: State, entry: Entry, event: ev.ProcessStarted) -> No
 
 @HANDLERS.on(ev.ProcessExited)
 def _process_exited(state: State, entry: Entry, event: ev.ProcessExited) -> None:
-    state.processes.pop(event.process_id, None)
+    process = state.processes.pop(event.process_id, None)
+    if process is None:
+        return  # told twice
     state.evidence.touch()
+    state.process_waits = 0
+    if process.notify and not state.interactive:
+        state.exits[process.id] = Exit(process.id, process.command, event.exit_code, event.signal, event.output)

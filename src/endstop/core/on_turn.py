@@ -21,6 +21,8 @@ STOP_WORDS = re.compile(
 )
 """A message that is only this pauses before anything else."""
 STOPPABLE = ("queued", "working", "waiting", "checking", "closing")
+STILL_RUNNING = "still running"
+"""Reason of a round that only says a process goes on: it does not count on rounds."""
 LEAST_GAIN = 0.2
 """Part of the window that a compaction must gain, or it counts as a miss."""
 EFFECTFUL = frozenset({"write", "idempotent", "edit", "shell"})
@@ -105,8 +107,10 @@ def _user_message(state: State, entry: Entry, event: ev.UserMessage) -> None:
     if event.source == "user":
         hooks.arises(state, ("user_prompt", str(entry.seq)), event)
     decided = event.source in ("system", "process") and event.delivery != "steering"
+    if event.source == "process":
+        state.exits.pop(event.message_id, None)
     if not state.round_open and (decided or state.interactive):
-        open_round(state)  # whether a round fits for any other message is decided later
+        open_round(state, counts=event.reason != STILL_RUNNING)  # whether a round fits for any other message is decided later
 
 
 # ------------------------------------------------------------------------------------------------------------------- turn
@@ -261,6 +265,8 @@ def _tool_complete(state: State, entry: Entry, event: ev.ToolComplete) -> None:
         state.memo[call.key] = call.outcome
     if ran and event.executed and call.effect != "attached" and call.code not in ("effect_unknown", *stall.NEVER_COUNTED):
         hooks.arises(state, ("post_tool", event.tool_call_id))
+    if call.request.name == "process" and isinstance(call.request.arguments, dict) and event.executed:
+        state.exits.pop(str(call.request.arguments.get("process_id")), None)  # it was seen: no notice is needed
     _count(state, entry, event, call)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from endstop.core import events as ev
+from endstop.core import processes
 from endstop.core.claims import BACKOFF, VERIFIER_HOURS
 from endstop.core.compaction import shrink
 from endstop.core.effects import AnyAct, Record, Wait
@@ -37,6 +38,8 @@ def waiting(s: State, now: float) -> AnyAct | None:
                 return Record(events=(ev.GoalResumed(from_="waiting", cause=cause),))
             path = parked.said.removeprefix("file ") if parked.on == "condition" else None
             return Wait(on=parked.on, until=parked.until, condition=path)
+        case "process":
+            return processes.waiting(s, parked.ref or "", over, spoken, parked.until)
         case "verifier":
             if spoken and goal.claim is not None:
                 claim = goal.claim
