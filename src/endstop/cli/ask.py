@@ -6,10 +6,9 @@ import asyncio
 import os
 import sys
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol
 
 from endstop.cli import out, view
-from endstop.cli.screen import Screen
 from endstop.core import events as ev
 from endstop.core.calls import APPROVED
 from endstop.core.codec import Entry
@@ -26,6 +25,18 @@ STOP = frozenset({"s", "stop"})
 Asked = ev.QuestionAsked | ev.PermissionRequested
 
 
+class Board(Protocol):
+    """Where questions are put; see ``screen.Screen``."""
+
+    def hold(self, lines: list[str]) -> None:
+        """A person is asked."""
+        ...
+
+    def go_on(self) -> None:
+        """The person has answered."""
+        ...
+
+
 class Asker:
     """Shows what is open, one at a time, and turns typed lines into answers.
 
@@ -34,7 +45,7 @@ class Asker:
         leave: the terminal was closed (end of input).
     """
 
-    def __init__(self, screen: Screen, control: Callable[[Event], None], leave: Callable[[], None], by: str) -> None:
+    def __init__(self, screen: Board, control: Callable[[Event], None], leave: Callable[[], None], by: str) -> None:
         self._screen, self._control, self._leave, self._by = screen, control, leave, by
         self._open: dict[str, Asked] = {}
         self._shown = ""
@@ -42,10 +53,19 @@ class Asker:
 
     def listen(self, already: list[Asked]) -> None:
         """Show what is open ``already``, and read lines from standard input as they are typed."""
+        self.begin(already)
+        asyncio.get_running_loop().add_reader(sys.stdin.fileno(), self._read)
+
+    def begin(self, already: list[Asked]) -> None:
+        """Show what is open already."""
         for asked in already:
             self._open[asked.question_id if isinstance(asked, ev.QuestionAsked) else asked.request_id] = asked
         self._show()
-        asyncio.get_running_loop().add_reader(sys.stdin.fileno(), self._read)
+
+    @property
+    def open(self) -> Asked | None:
+        """What is asked now."""
+        return self._open.get(self._shown)
 
     def stop(self) -> None:
         """Read no more."""
@@ -70,7 +90,7 @@ class Asker:
 
     def line(self, text: str) -> None:
         """Take a typed line as the answer to what is shown."""
-        asked = self._open.get(self._shown)
+        asked = self.open
         if asked is None or not text.strip():
             return
         try:

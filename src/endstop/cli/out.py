@@ -20,6 +20,11 @@ def line(text: str, width: int | None = None) -> str:
     return safe if width is None or len(safe) <= width else safe[: max(width - 1, 0)] + "…"
 
 
+def text(words: str) -> str:
+    """Foreign text of many lines that cannot steer a terminal."""
+    return words if words.isprintable() else "".join(c if c.isprintable() or c in "\n\t" else "·" for c in words)
+
+
 def columns() -> int:
     """Width of the terminal, 40 at least, or ``PLAIN_WIDTH``."""
     return max(40, shutil.get_terminal_size((PLAIN_WIDTH, 24)).columns) if sys.stdout.isatty() else PLAIN_WIDTH
