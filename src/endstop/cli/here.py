@@ -88,8 +88,13 @@ async def find(store: Store, found: Settings, id: str | None) -> SessionRow:
 
 def refuse_inside(what: str) -> None:
     """What only a person may do is refused to what a goal has begun."""
-    if os.environ.get("ENDSTOP_CALL"):
+    if inside():
         raise UsageError(f"a goal's own commands may not {what}", hint="a person does this, in a terminal of his own")
+
+
+def inside() -> bool:
+    """Whether a goal has begun this process."""
+    return bool(os.environ.get("ENDSTOP_CALL"))
 
 
 def person() -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import sys
 import time
 from collections.abc import Callable
 from typing import Any
@@ -13,6 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from endstop.cli import out, view
+from endstop.cli.screen import Plain, Screen
 from endstop.core.codec import Entry
 from endstop.core.goal import State, active_now, open_calls
 from endstop.core.limits import show
@@ -83,6 +86,13 @@ class LiveScreen:
 
     def _picture(self) -> RenderableType:
         return picture(self._state(), self._clock(), self._said, self._console.width)
+
+
+def watching(state: Callable[[], State], *, quiet: bool = False) -> Screen:
+    """The view for where this is typed: live at a terminal that can move its cursor, plain lines elsewhere."""
+    if sys.stdout.isatty() and not quiet and os.environ.get("TERM") != "dumb":
+        return LiveScreen(state)
+    return Plain(quiet=quiet)
 
 
 def picture(state: State, now: float, said: str, width: int) -> RenderableType:
