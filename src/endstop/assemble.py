@@ -124,6 +124,14 @@ class System:
         self.permissions(order.policy, root)
         return root, model, judge
 
+    async def foresee(self, order: Order) -> tuple[State, dict[str, Any]]:
+        """How a session with this goal would begin, and its description; nothing is begun. Raises UsageError as ``queue``."""
+        root, model, judge = self.check(order)
+        about = await git.describe(root)
+        start, goal = self._opening("", order, root, about)
+        state = replay(codec.Entry(seq, "", self.clock(), event) for seq, event in enumerate((start, goal), 1))
+        return state, describe(root, about, model, judge, self.sandbox, goal)
+
     async def converse(
         self, workspace: Path, model: str, limits: dict[str, float], policy: ev.Policy, *, explicit: Collection[str] = ()
     ) -> Running:

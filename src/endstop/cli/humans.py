@@ -1,4 +1,4 @@
-"""Commands by which a person speaks to a goal from outside: answer, pause, cancel."""
+"""Commands by which a person speaks to a goal from outside: answer, send, pause, cancel."""
 
 from __future__ import annotations
 
@@ -12,7 +12,9 @@ from endstop.core import events as ev
 from endstop.core.apply import replay
 from endstop.core.calls import APPROVED
 from endstop.core.events import Event
+from endstop.core.goal import LIVE
 from endstop.errors import EndstopError, UsageError
+from endstop.runtime.session import uuid7
 from endstop.settings import Settings
 from endstop.store.sessions import SessionRow
 
@@ -71,6 +73,34 @@ def _may_allow(event: Event) -> None:
     """To allow something takes a terminal: a command that a goal has begun has none."""
     if isinstance(event, ev.PermissionCompleted) and event.result.kind == APPROVED and not here.interactive():
         raise UsageError("a permission is given at a terminal only", hint="run endstop answer in one, or allow it by a rule")
+
+
+def send(id: str | None, workspace: Path | None, text: str | None) -> int:
+    """A person's message, read at the agent's next step."""
+    here.refuse_inside("speak for a person")
+    settings = here.settings(workspace=workspace)
+    if text is None:
+        id, text = None, id
+    if not (text or "").strip():
+        raise UsageError("there is nothing to send", where="send", hint='endstop send [ID] "…"')
+    message = ev.UserMessage(message_id=uuid7(), content=text or "", source="user", delivery="steering")
+
+    async def work() -> int:
+        async with open_system(settings) as system:
+            row = await here.find(system.store, settings, id)
+            short = view.short(row.id)
+            if row.phase not in LIVE:
+                hint = f'endstop chat {short} talks about it; endstop resume {short} --note "…" goes on, unless it is done'
+                raise UsageError(f"its goal has ended: it is {row.phase}", where=short, hint=hint)
+            await _control(system, row, message, "send")
+            if row.holder is None:
+                said = f"nobody drives {short}: it will read this when it goes on, with endstop resume {short}"
+                out.say([said])
+            else:
+                out.say([f"sent to {short}; process {row.holder.pid} hands it over"])
+            return exits.OK
+
+    return here.run(work())
 
 
 def pause(id: str | None, workspace: Path | None) -> int:

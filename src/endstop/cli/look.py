@@ -1,4 +1,4 @@
-"""Commands that only look: ps, show, verify, export."""
+"""Commands that only look: ps, show, diff, verify, export."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 
-from endstop.cli import exits, here, out, pages, view
+from endstop.cli import config, exits, here, out, pages, view
 from endstop.core import events as ev
 from endstop.core.apply import replay
-from endstop.core.goal import LIVE
+from endstop.core.goal import LIVE, State
 from endstop.errors import UsageError
 from endstop.settings import Settings
 from endstop.store.open import Store
@@ -21,23 +21,23 @@ from endstop.store.verify import Verdict, verify_file
 
 TAIL = 8
 """Lines at the end of a journal among which its goal's end is looked for before all of it is read."""
-WIDE = 200
-"""Columns of a line about an event where there is no terminal."""
 
 
 def ps(workspace: Path | None, *, everywhere: bool) -> int:
-    """List goals of this folder, or of all."""
+    """List goals and conversations of this folder, or of all. A conversation in which nobody said anything is none."""
 
     async def work(store: Store, settings: Settings) -> list[tuple[SessionRow, str]]:
         rows = await store.sessions(None if everywhere else settings.workspace)
-        return [(row, await _standing(store, row)) for row in rows if row.kind == "goal"]
+        return [(row, await _standing(store, row)) for row in rows if row.kind == "goal" or row.objective]
 
     out.say(pages.goals(here.with_store(workspace, work), time.time(), out.columns(), folders=everywhere))
     return exits.OK
 
 
 async def _standing(store: Store, row: SessionRow) -> str:
-    """A goal's standing for a list, without reading more of its journal than that needs."""
+    """A session's standing for a list, without reading more of its journal than that needs."""
+    if row.kind != "goal":
+        return row.kind
     if row.phase == "done":
         for after in (max(0, row.head - TAIL), 0):
             ends = [e.event for e in await store.entries(row.id, after=after) if isinstance(e.event, ev.GoalEnded)]
@@ -52,6 +52,9 @@ def show(id: str | None, workspace: Path | None, wanted: list[str]) -> int:
     """Show a goal: its summary, or one page of its journal."""
     if len(wanted) > 1:
         raise UsageError(f"--{wanted[0]} and --{wanted[1]} are two pages", hint="ask for one at a time")
+    if wanted == ["config"]:
+        out.say(config.page(here.settings(workspace=workspace), out.columns() if sys.stdout.isatty() else view.WIDE))
+        return exits.OK
 
     async def work(store: Store, settings: Settings) -> list[str]:
         row = await here.find(store, settings, id)
@@ -59,7 +62,7 @@ def show(id: str | None, workspace: Path | None, wanted: list[str]) -> int:
         width = out.columns()
         match wanted:
             case ["events"]:
-                return pages.events(entries, width if sys.stdout.isatty() else WIDE)
+                return pages.events(entries, width if sys.stdout.isatty() else view.WIDE)
             case ["turns"]:
                 return pages.turns(entries)
             case ["stall"]:
@@ -71,6 +74,22 @@ def show(id: str | None, workspace: Path | None, wanted: list[str]) -> int:
         return view.summary(state, await store.verify(row.id), time.time(), width, driver=driver)
 
     out.say(here.with_store(workspace, work))
+    return exits.OK
+
+
+def diff(id: str | None, workspace: Path | None) -> int:
+    """Print what differs from the start, as it was seen when somebody last looked; nothing where nothing does."""
+
+    async def work(store: Store, settings: Settings) -> State:
+        return replay(await store.entries((await here.find(store, settings, id)).id))
+
+    state = here.with_store(workspace, work)
+    seen = state.evidence.look
+    if seen is None or not seen.paths:
+        return exits.OK
+    out.write(out.text(seen.diff) if sys.stdout.isatty() else seen.diff, sys.stdout)
+    if state.evidence.looked != state.evidence.world:
+        out.say(["as of the last look; something was done since"], sys.stderr)
     return exits.OK
 
 

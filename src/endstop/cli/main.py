@@ -15,6 +15,7 @@ import typer
 
 from endstop import __version__
 from endstop.cli import crash, exits
+from endstop.cli import options as given
 from endstop.errors import EndstopError
 
 app = typer.Typer(
@@ -27,16 +28,6 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
-
-Id = Annotated[str | None, typer.Argument(metavar="[ID]", help="A goal's id or the beginning of it; the newest of this folder.")]
-Folder = Annotated[Path | None, typer.Option("-C", "--workspace", metavar="FOLDER", help="Where to work; else this folder.")]
-Limits = Annotated[
-    list[str] | None, typer.Option("-l", "--limit", metavar="AXIS=CAP", help="cost=2usd, turns=60, wall=45m, …=none.")
-]
-Wait = Annotated[bool, typer.Option("-w", "--wait", help="Stay while it waits for a human or a pot.")]
-Json = Annotated[bool, typer.Option("--json", help="Print the journal: one event a line, nothing else.")]
-Reports = Annotated[list[Path] | None, typer.Option("--report", metavar="FILE", help="Write a report at the end, .md or .json.")]
-Quiet = Annotated[bool, typer.Option("-q", "--quiet", help="Print the end only.")]
 
 
 def _call(module: str, function: str, *arguments: Any, **options: Any) -> None:
@@ -63,78 +54,90 @@ def endstop(
 
 @app.command()
 def run(
-    objective: Annotated[str, typer.Argument(metavar="OBJECTIVE|GOAL.toml", help="What should be reached, or a goal file.")],
-    gate: Annotated[
-        list[str] | None, typer.Option("-g", "--gate", metavar="COMMAND", help="Passes when it exits 0. Repeatable.")
-    ] = None,
-    deliverable: Annotated[
-        list[str] | None, typer.Option("--deliverable", metavar="PATH", help="Must exist, be new and not empty. Repeatable.")
-    ] = None,
-    protect: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--protect",
-            metavar="flag|refuse|PATH",
-            help="A word: what to do when a verifier input was changed. Anything else: one more such path. Repeatable.",
-        ),
-    ] = None,
-    model: Annotated[str | None, typer.Option("-m", "--model", metavar="PROVIDER:MODEL", help="The agent's model.")] = None,
-    judge: Annotated[str | None, typer.Option("--judge", metavar="auto|none|MODEL", help="Who reads the evidence.")] = None,
-    limit: Limits = None,
-    workspace: Folder = None,
-    confront: Annotated[
-        str | None, typer.Option("--confront", metavar="once|always|never", help="Answer claims with fresh evidence.")
-    ] = None,
-    accept_claimed: Annotated[bool, typer.Option("--accept-claimed", help="Exit 0 for done (claimed) too.")] = False,
-    mode: Annotated[str | None, typer.Option("--mode", metavar="plan|ask|auto|yolo", help="What runs without asking.")] = None,
-    allow: Annotated[list[str] | None, typer.Option("--allow", metavar="RULE", help="Like 'shell(npm *)'. Repeatable.")] = None,
-    deny: Annotated[list[str] | None, typer.Option("--deny", metavar="RULE", help="Beats every mode. Repeatable.")] = None,
-    network: Annotated[bool, typer.Option("--network", help="Commands and gates may use the network.")] = False,
-    wait: Wait = False,
-    json: Json = False,
-    report: Reports = None,
-    quiet: Quiet = False,
+    objective: given.Objective,
+    gate: given.Gates = None,
+    deliverable: given.Deliverables = None,
+    protect: given.Protect = None,
+    model: given.Model = None,
+    fallback: given.Fallbacks = None,
+    effort: given.Effort = None,
+    judge: given.Judge = None,
+    rubric: given.Rubric = None,
+    review: given.Review = None,
+    limit: given.Limits = None,
+    on_halt: given.OnHalt = None,
+    workspace: given.Folder = None,
+    worktree: given.Worktree = False,
+    confront: given.Confront = None,
+    accept_claimed: given.AcceptClaimed = False,
+    mode: given.Mode = None,
+    allow: given.Allow = None,
+    deny: given.Deny = None,
+    network: given.Network = False,
+    wait: given.Wait = False,
+    detach: given.Detach = False,
+    dry_run: given.DryRun = False,
+    json: given.Json = False,
+    report: given.Reports = None,
+    quiet: given.Quiet = False,
 ) -> None:
     """Pursue a goal until it ends, and say how it ended."""
-    limits = dict(_pair(text) for text in limit or ())
-    permissions = {"mode": mode, "allow": allow, "deny": deny, "network": network or None}
-    flags = {
-        "model": model,
-        "judge": judge,
-        "workspace": str(workspace) if workspace else None,
-        "gate": [{"run": command} for command in gate] if gate else None,
-        "deliverables": deliverable,
-        "protect": protect,
-        "confront": confront,
-        "accept_claimed": accept_claimed or None,
-        "limits": limits or None,
-        "permissions": _given(permissions) or None,
-    }
-    _call("run", "run", objective, _given(flags), wait=wait, json=json, reports=report or [], quiet=quiet)
+    flags = _flags(model, effort, limit, workspace, mode, allow, deny, network) | _set(
+        gate=[{"run": command} for command in gate] if gate else None,
+        deliverables=deliverable,
+        protect=protect,
+        fallbacks=fallback,
+        judge=judge,
+        rubric=rubric,
+        review=review,
+        on_halt=on_halt,
+        confront=confront,
+        accept_claimed=accept_claimed or None,
+    )
+    if dry_run:
+        _call("foresee", "foresee", objective, flags)
+    how = {"wait": wait, "json": json, "reports": report or [], "quiet": quiet}
+    _call("run", "run", objective, flags, worktree=worktree, detach=detach, **how)
 
 
 @app.command()
 def resume(
-    id: Id = None,
-    workspace: Folder = None,
-    limit: Limits = None,
+    id: given.Id = None,
+    workspace: given.Folder = None,
+    limit: given.Limits = None,
     note: Annotated[str | None, typer.Option("--note", metavar="TEXT", help="A hint for the agent.")] = None,
     accept_inputs: Annotated[bool, typer.Option("--accept-inputs", help="Take changed verifier inputs as they are now.")] = False,
-    wait: Wait = False,
-    json: Json = False,
-    report: Reports = None,
-    quiet: Quiet = False,
+    wait: given.Wait = False,
+    json: given.Json = False,
+    report: given.Reports = None,
+    quiet: given.Quiet = False,
 ) -> None:
-    """Go on with a goal: paused, waiting, or ended in any way but done."""
+    """Go on with a goal that stopped in any way but done."""
     limits = dict(_pair(text) for text in limit or ())
     more = {"limits": limits, "note": note, "accept_inputs": accept_inputs}
     _call("run", "resume", id, workspace, **more, wait=wait, json=json, reports=report or [], quiet=quiet)
 
 
 @app.command()
+def chat(
+    id: Annotated[str | None, typer.Argument(metavar="[ID]", help="A session to go on with: its id or the beginning.")] = None,
+    model: given.Model = None,
+    effort: given.Effort = None,
+    limit: given.Limits = None,
+    workspace: given.Folder = None,
+    mode: given.Mode = None,
+    allow: given.Allow = None,
+    deny: given.Deny = None,
+    network: given.Network = False,
+) -> None:
+    """Talk with an agent, at a terminal or through a pipe."""
+    _call("chat", "chat", id, _flags(model, effort, limit, workspace, mode, allow, deny, network))
+
+
+@app.command()
 def ps(
     all: Annotated[bool, typer.Option("-a", "--all", help="Goals of every folder.")] = False,
-    workspace: Folder = None,
+    workspace: given.Folder = None,
 ) -> None:
     """List goals, the newest first: those of this folder."""
     _call("look", "ps", workspace, everywhere=all)
@@ -142,15 +145,67 @@ def ps(
 
 @app.command()
 def show(
-    id: Id = None,
+    id: given.Id = None,
     events: Annotated[bool, typer.Option("--events", help="One line per event.")] = False,
     turns: Annotated[bool, typer.Option("--turns", help="One line per turn.")] = False,
     stall: Annotated[bool, typer.Option("--stall", help="What the stall rules saw.")] = False,
-    workspace: Folder = None,
+    config: Annotated[bool, typer.Option("--config", help="The settings that hold here, and where each came from.")] = False,
+    workspace: given.Folder = None,
 ) -> None:
     """Show a goal: where it stands, what proves it, its cost."""
-    pages = [name for name, wanted in (("events", events), ("turns", turns), ("stall", stall)) if wanted]
+    given_pages = {"events": events, "turns": turns, "stall": stall, "config": config}
+    pages = [name for name, wanted in given_pages.items() if wanted]
     _call("look", "show", id, workspace, pages)
+
+
+@app.command()
+def logs(
+    id: given.Id = None,
+    follow: Annotated[bool, typer.Option("-f", "--follow", help="Go on while somebody drives it.")] = False,
+    workspace: given.Folder = None,
+) -> None:
+    """Print what a goal did, one line a thing."""
+    _call("follow", "logs", id, workspace, follow=follow)
+
+
+@app.command()
+def attach(id: given.Id = None, workspace: given.Folder = None) -> None:
+    """Watch a goal that another process drives."""
+    _call("follow", "attach", id, workspace)
+
+
+@app.command()
+def diff(id: given.Id = None, workspace: given.Folder = None) -> None:
+    """Print what a goal changed since its start."""
+    _call("look", "diff", id, workspace)
+
+
+@app.command()
+def spend(
+    since: Annotated[str | None, typer.Option("--since", metavar="AGE|DATE", help="7d, 12h, or 2026-11-01.")] = None,
+    by: Annotated[str, typer.Option("--by", metavar="goal|model|day", help="What to add up by.")] = "model",
+    workspace: Annotated[
+        Path | None, typer.Option("-C", "--workspace", metavar="FOLDER", help="Of this folder only; else of all.")
+    ] = None,
+) -> None:
+    """Add up what was spent."""
+    _call("spend", "spend", workspace, since, by)
+
+
+@app.command()
+def models(ask: given.Ask = False, workspace: given.Folder = None) -> None:
+    """List the configured models, and whether they answer."""
+    _call("models", "models", workspace, ask=ask)
+
+
+@app.command()
+def send(
+    id: Annotated[str | None, typer.Argument(metavar="[ID]", help="A goal's id; may be left out.")] = None,
+    text: Annotated[str | None, typer.Argument(metavar="TEXT", help="What to say.")] = None,
+    workspace: given.Folder = None,
+) -> None:
+    """Say something to a goal while it works."""
+    _call("humans", "send", id, workspace, text)
 
 
 @app.command()
@@ -159,20 +214,20 @@ def answer(
     text: Annotated[
         str | None, typer.Argument(metavar="[TEXT]", help="The answer, an option's number; for a permission yes, or no and why.")
     ] = None,
-    workspace: Folder = None,
+    workspace: given.Folder = None,
 ) -> None:
     """Answer a goal's question, or its wish for a permission."""
     _call("humans", "answer", id, workspace, text)
 
 
 @app.command()
-def pause(id: Id = None, workspace: Folder = None) -> None:
+def pause(id: given.Id = None, workspace: given.Folder = None) -> None:
     """Pause a goal: the running tool may end, only resume goes on."""
     _call("humans", "pause", id, workspace)
 
 
 @app.command()
-def cancel(id: Id = None, workspace: Folder = None) -> None:
+def cancel(id: given.Id = None, workspace: given.Folder = None) -> None:
     """Cancel a goal with everything it has begun."""
     _call("humans", "cancel", id, workspace)
 
@@ -180,7 +235,7 @@ def cancel(id: Id = None, workspace: Folder = None) -> None:
 @app.command()
 def verify(
     target: Annotated[str | None, typer.Argument(metavar="[ID|FILE]", help="A goal, or an exported journal.")] = None,
-    workspace: Folder = None,
+    workspace: given.Folder = None,
 ) -> None:
     """Check that a journal is what was written."""
     _call("look", "verify", target, workspace)
@@ -188,11 +243,11 @@ def verify(
 
 @app.command()
 def export(
-    id: Id = None,
+    id: given.Id = None,
     output: Annotated[
         Path | None, typer.Option("-o", "--output", metavar="FILE", help="Write here, not to the terminal.")
     ] = None,
-    workspace: Folder = None,
+    workspace: given.Folder = None,
 ) -> None:
     """Write a goal's journal as JSON lines that verify themselves."""
     _call("look", "export", id, workspace, output)
@@ -201,17 +256,14 @@ def export(
 @app.command()
 def init(
     force: Annotated[bool, typer.Option("--force", help="Overwrite an endstop.toml that is there.")] = False,
-    workspace: Folder = None,
+    workspace: given.Folder = None,
 ) -> None:
     """Write an endstop.toml with every setting in it as a comment."""
     _call("init", "init", workspace, force=force)
 
 
 @app.command()
-def doctor(
-    ask: Annotated[bool, typer.Option("--ask", help="Ask the model too; costs a few tokens.")] = False,
-    workspace: Folder = None,
-) -> None:
+def doctor(ask: given.Ask = False, workspace: given.Folder = None) -> None:
     """Say what works here and what does not."""
     _call("doctor", "doctor", workspace, ask=ask)
 
@@ -222,7 +274,33 @@ def demo() -> None:
     _call("demo", "run")
 
 
-def _given(flags: dict[str, Any]) -> dict[str, Any]:
+@app.command()
+def completion(shell: Annotated[str, typer.Argument(metavar="bash|zsh|fish", help="Of which shell.")]) -> None:
+    """Print the script by which a shell completes endstop."""
+    _call("completion", "completion", shell)
+
+
+def _flags(
+    model: str | None,
+    effort: str | None,
+    limit: list[str] | None,
+    workspace: Path | None,
+    mode: str | None,
+    allow: list[str] | None,
+    deny: list[str] | None,
+    network: bool,
+) -> dict[str, Any]:
+    """What the options of ``run`` and ``chat`` say, in the shape of a settings file."""
+    return _set(
+        model=model,
+        effort=effort,
+        workspace=str(workspace) if workspace else None,
+        limits=dict(_pair(text) for text in limit or ()) or None,
+        permissions=_set(mode=mode, allow=allow, deny=deny, network=network or None) or None,
+    )
+
+
+def _set(**flags: Any) -> dict[str, Any]:
     return {key: value for key, value in flags.items() if value is not None}
 
 

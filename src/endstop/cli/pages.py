@@ -20,17 +20,18 @@ def goals(found: Sequence[tuple[SessionRow, str]], now: float, width: int, *, fo
     """One line a goal.
 
     Args:
-        found: each goal with its standing in words.
+        found: each session with its standing in words; who drives it is named by its process.
         folders: show where each works.
     """
     if not found:
         return ["no goals"]
-    lines = [f"{'ID':<14}{'STANDING':<18}{'AGE':>5}  OBJECTIVE"]
+    lines = [f"{'ID':<14}{'STANDING':<18}{'AGE':>5}{'PID':>9}  OBJECTIVE"]
     for session, standing in found:
         where = f"{session.workspace}: " if folders else ""
         scripted = "[SCRIPTED] " if is_played(session.model or "") else ""
-        text = line(f"{scripted}{where}{session.objective or '-'}", max(20, width - 39))
-        lines.append(f"{short(session.id):<14}{standing:<18}{age(now - session.time):>5}  {text}")
+        text = line(f"{scripted}{where}{session.objective or '-'}", max(20, width - 48))
+        pid = session.holder.pid if session.holder else ""
+        lines.append(f"{short(session.id):<14}{standing:<18}{age(now - session.time):>5}{pid:>9}  {text}")
     return lines
 
 

@@ -1,15 +1,17 @@
-"""The report file at the end: JSON for machines, Markdown for people. The same facts as the end block."""
+"""What a goal leaves in files: a report for machines (JSON), people (Markdown) or CI (JUnit XML), and its diff."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from endstop.cli import exits, view
+from endstop.assemble import Running
+from endstop.cli import exits, junit, view
 from endstop.cli.out import line
 from endstop.core.goal import State
 from endstop.core.handoff import handoff, open_items
@@ -18,6 +20,8 @@ from endstop.errors import EndstopError, UsageError
 from endstop.models.names import is_played
 from endstop.store.verify import Verdict
 
+FORMS = (".md", ".json", ".xml")
+PATCH = "diff.patch"
 STATUS = {"done": "ok", "failed": "failed"}
 
 
@@ -28,14 +32,30 @@ def check(paths: Sequence[Path]) -> None:
         UsageError: the ending is unknown, or the folder is missing or cannot be written.
     """
     for path in paths:
-        if path.suffix not in (".md", ".json"):
-            raise UsageError("is neither .md nor .json", where=f"--report {path}", hint="the ending says which form is wanted")
+        if path.suffix not in FORMS:
+            raise UsageError(
+                "is neither .md nor .json nor .xml", where=f"--report {path}", hint="the ending says which form is wanted"
+            )
         folder = path.parent
         if path.is_dir() or not folder.is_dir() or not os.access(folder, os.W_OK):
             raise UsageError("cannot be written", where=f"--report {path}", hint="name a file in a folder you can write to")
 
 
-def write(paths: Sequence[Path], state: State, record: Verdict, now: float) -> None:
+async def keep_patch(running: Running, home: Path) -> Path | None:
+    """Keep the goal's whole diff beside its journal; where it is, or None where nothing differs or it cannot be kept."""
+    path = home / "sessions" / running.session.session_id / PATCH
+    text = await running.patch()
+    with suppress(OSError):  # the goal is as it is, and the journal has its last look
+        if text:
+            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="utf-8", newline="") as file:
+                file.write(text)
+            return path
+        path.unlink(missing_ok=True)
+    return None
+
+
+def write(paths: Sequence[Path], state: State, record: Verdict, now: float, patch: Path | None = None) -> None:
     """Write every report.
 
     Raises:
@@ -43,17 +63,22 @@ def write(paths: Sequence[Path], state: State, record: Verdict, now: float) -> N
     """
     if not paths:
         return
-    facts = build(state, record, now)
+    facts = build(state, record, now) | {"diff": str(patch) if patch else None}
     for path in paths:
-        text = (
-            markdown(facts) if path.suffix == ".md" else msgspec.json.format(msgspec.json.encode(facts), indent=2).decode() + "\n"
-        )
         try:
-            path.write_text(text, encoding="utf-8")
+            path.write_text(_text(path.suffix, facts, state), encoding="utf-8")
         except OSError as error:
             raise EndstopError(
                 f"cannot be written: {error.strerror}", where=f"--report {path}", hint="see endstop show"
             ) from None
+
+
+def _text(form: str, facts: dict[str, Any], state: State) -> str:
+    if form == ".md":
+        return markdown(facts)
+    if form == ".xml":
+        return junit.render(facts, state)
+    return msgspec.json.format(msgspec.json.encode(facts), indent=2).decode() + "\n"
 
 
 def build(state: State, record: Verdict, now: float) -> dict[str, Any]:
@@ -88,6 +113,8 @@ def markdown(facts: dict[str, Any]) -> str:
         f"- reason: {line(facts['reason'])}",
         f"- record: {facts['record']['verdict']}, {facts['record']['events']} events, head `{facts['record']['head'][:16]}`",
     ]
+    if facts.get("diff"):
+        lines.append(f"- diff: `{facts['diff']}`")
     for title, items in (
         ("What proves it", facts["verifiedBy"]),
         ("What is missing", facts["missing"]),

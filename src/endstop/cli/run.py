@@ -7,7 +7,7 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,16 +15,19 @@ import msgspec
 
 from endstop.assemble import Order, Running, System, open_system
 from endstop.cli import exits, here, out, report, view
+from endstop.cli import worktree as trees
 from endstop.cli.ask import Asker, open_asks
-from endstop.cli.live import LiveScreen
-from endstop.cli.screen import JsonLines, Plain, Screen
+from endstop.cli.handover import Handover, start
+from endstop.cli.live import watching
+from endstop.cli.screen import JsonLines, Screen
 from endstop.core import events as ev
 from endstop.core import limits
 from endstop.core.apply import replay
 from endstop.core.codec import Entry
 from endstop.core.events import Event
 from endstop.core.goal import ENDED, State, allowed, waiting_humans
-from endstop.errors import UsageError
+from endstop.errors import EndstopError, UsageError
+from endstop.host import git
 from endstop.settings import Settings
 from endstop.store.sessions import SessionRow
 
@@ -38,7 +41,8 @@ DRIVEN = frozenset({"queued", "working", "checking", "closing"})
 
 
 class Following(msgspec.Struct, kw_only=True):
-    """How a goal is followed. ``after`` is the journal position from which ``json`` prints."""
+    """How a goal is followed. ``after`` is the journal position from which ``json`` prints; ``resident`` is called once a
+    process of the goal's own holds it: then a human counts as reachable."""
 
     wait: bool
     json: bool
@@ -46,10 +50,15 @@ class Following(msgspec.Struct, kw_only=True):
     reports: list[Path]
     after: int = 0
     accept_claimed: bool = False
+    resident: Callable[[], None] | None = None
 
 
-def run(objective: str, flags: dict[str, Any], *, wait: bool, json: bool, reports: list[Path], quiet: bool) -> int:
-    """Pursue a new goal."""
+def wanted(objective: str, flags: dict[str, Any]) -> tuple[Settings, str, Path | None]:
+    """The settings, the objective in words, and the goal file where the objective names one.
+
+    Raises:
+        UsageError: something cannot be used, or there is no objective.
+    """
     named = objective.endswith(".toml") and (len(objective.split()) == 1 or os.path.exists(objective))
     goal_file = Path(objective) if named else None
     settings = here.settings(flags, goal_file)
@@ -57,14 +66,68 @@ def run(objective: str, flags: dict[str, Any], *, wait: bool, json: bool, report
     if not text or not text.strip():
         where = str(goal_file) if goal_file else "objective"
         raise UsageError("there is no objective", where=where, hint='say what should be reached, like "make the tests pass"')
+    return settings, text.strip(), goal_file
+
+
+def run(
+    objective: str,
+    flags: dict[str, Any],
+    *,
+    worktree: bool,
+    detach: bool,
+    wait: bool,
+    json: bool,
+    reports: list[Path],
+    quiet: bool,
+) -> int:
+    """Pursue a new goal."""
+    settings, text, goal_file = wanted(objective, flags)
     report.check(reports)
+    if detach:
+        here.refuse_inside("leave a goal running")
+    if detach and json:
+        raise UsageError("a detached goal prints nothing", where="--json", hint="endstop logs -f, or endstop export")
     follow = Following(wait=wait, json=json, quiet=quiet, reports=reports, accept_claimed=settings.policy.accept_claimed)
 
     async def work() -> int:
         async with open_system(settings) as system:
-            return await _follow(system, await system.queue(order(settings, text.strip())), follow)
+            asked = order(settings, text)
+            tree = await _worktree(system, asked) if worktree else None
+            try:
+                running = await system.queue(asked)
+            except EndstopError:
+                if tree is not None:
+                    trees.drop(tree)
+                raise
+            if detach:
+                await running.close()
+                code = _hand_over(settings, running.session.session_id, flags, goal_file, reports)
+            else:
+                code = await _follow(system, running, follow)
+            if tree is not None:
+                out.say(trees.words(tree), sys.stderr if json else sys.stdout)
+            return code
 
     return here.run(work())
+
+
+async def _worktree(system: System, asked: Order) -> trees.Worktree:
+    """A worktree for an order that could be pursued where it was asked for."""
+    system.check(asked)
+    tree = trees.make(await git.describe(asked.workspace), asked.workspace, asked.objective)
+    asked.workspace = tree.workspace
+    return tree
+
+
+def _hand_over(settings: Settings, id: str, flags: dict[str, Any], goal_file: Path | None, reports: list[Path]) -> int:
+    """Leave the goal to a process of its own."""
+    files = [str(path.absolute()) for path in reports]
+    pid, log = start(settings.home, Handover(id, flags, str(goal_file) if goal_file else None, files))
+    short = view.short(id)
+    out.say([short])
+    said = f"endstop attach {short} watches it, endstop pause {short} stops it"
+    out.say([f"process {pid} drives it, and writes to {log}", said], sys.stderr)
+    return exits.OK
 
 
 def order(settings: Settings, objective: str) -> Order:
@@ -86,6 +149,18 @@ def order(settings: Settings, objective: str) -> Order:
         explicit=set(settings.explicit),
         policy=settings.policy,
     )
+
+
+def drive_again(id: str, flags: dict[str, Any], goal_file: Path | None, follow: Following) -> int:
+    """Drive a goal from where it is, with the settings it was begun with."""
+    settings = here.settings(flags, goal_file)
+    follow.accept_claimed = settings.policy.accept_claimed
+
+    async def work() -> int:
+        async with open_system(settings) as system:
+            return await _follow(system, await system.take(id), follow)
+
+    return here.run(work())
 
 
 def resume(
@@ -246,7 +321,7 @@ class Stopper:
 
 async def _follow(system: System, running: Running, follow: Following, events: Sequence[Event] = ()) -> int:
     """Record ``events``, drive a goal to where it stops, show it, and say how it stands."""
-    asks = here.interactive() and not follow.json
+    asks = here.interactive() and not follow.json and follow.resident is None
     screen = _screen(system, running, follow)
     stopper = Stopper(running)
     asker = Asker(screen, stopper.control, lambda: stopper.signal(signal.SIGTERM), here.person()) if asks else None
@@ -259,14 +334,19 @@ async def _follow(system: System, running: Running, follow: Following, events: S
     already = open_asks(await system.store.entries(running.session.session_id), running.session.state) if asks else []
     running.session.emit.append(emit)
     stopper.listen()
+    reachable = asks or follow.resident is not None
     try:
-        screen.start(running.description | {"reachable": asks}, running.session.state)
+        if follow.resident is not None:
+            follow.resident()
+        about = running.description | {"reachable": reachable, "effort": system.settings.effort}
+        screen.start(about, running.session.state)
         if asker is not None:
             asker.listen(already)
         running.session.record(*events)
-        state = await running.drive(stay=follow.wait or asks, reachable=asks, watch=screen.watch)
+        state = await running.drive(stay=follow.wait or asks, reachable=reachable, watch=screen.watch)
         while stopper.count > 1 and state.phase not in ENDED:
             state = await running.drive(stay=False)
+        patch = await report.keep_patch(running, system.settings.home)
     finally:
         stopper.stop()
         if asker is not None:
@@ -275,13 +355,11 @@ async def _follow(system: System, running: Running, follow: Following, events: S
         await running.close()
     record = await system.store.verify(running.session.session_id)
     await screen.end(state, record, time.time())
-    report.write(follow.reports, state, record, time.time())
+    report.write(follow.reports, state, record, time.time(), patch)
     return exits.of(state, accept_claimed=follow.accept_claimed)
 
 
 def _screen(system: System, running: Running, follow: Following) -> Screen:
     if follow.json:
         return JsonLines(system.store, running.session.session_id, follow.after)
-    if sys.stdout.isatty() and not follow.quiet and os.environ.get("TERM") != "dumb":
-        return LiveScreen(lambda: running.session.state)
-    return Plain(quiet=follow.quiet)
+    return watching(lambda: running.session.state, quiet=follow.quiet)

@@ -13,11 +13,13 @@ from endstop.core.evidence import discriminating
 from endstop.core.goal import ENDED, Closing, State, active_now
 from endstop.core.handoff import NEXT, open_items
 from endstop.core.limits import AXES, DEFAULTS, show
-from endstop.models.names import is_played
+from endstop.models.names import THINKING, is_played
 from endstop.store.verify import Verdict
 
 LABEL = 13
 """Columns of the labels on the left."""
+WIDE = 200
+"""Columns of a line about one event where there is no terminal."""
 SHORT_ID = 13
 """Characters of an id that are shown: its milliseconds."""
 
@@ -70,12 +72,16 @@ def start(about: dict[str, Any], state: State, width: int = PLAIN_WIDTH) -> list
     lines = [f"endstop  goal {short(state.session_id)}"]
     lines += row("objective", queued.objective, width)
     lines += row("workspace", f"{about['workspace']} ({_git(about['git'])})", width)
-    lines += row("model", model_words(about["model"], about["scripted"], about["priced"]), width)
+    lines += row("model", model_words(about["model"], about["scripted"], about["priced"]) + _effort(about), width)
+    if about["fallbacks"]:
+        lines += row("fallbacks", ", ".join(about["fallbacks"]), width)
     lines += row("judge", _judge(about), width)
     lines += rows("gates", about["gates"] or [_no_gates(about)], width)
     if about["deliverables"]:
         lines += rows("deliverables", about["deliverables"], width)
-    lines += rows("may", _may(about), width)
+    if about["review"] == "human":
+        lines += row("review", "a person accepts the work before it is done", width)
+    lines += rows("may", may(about), width)
     lines += row(
         "limits", " · ".join(_cap(axis, cap) for axis, cap in in_order(goal.caps) if not _usual(axis, cap)) or "NONE", width
     )
@@ -87,6 +93,14 @@ def model_words(name: str, scripted: bool, priced: bool = True) -> str:
     if scripted:
         return f"SCRIPTED: plays {name.partition(':')[2]}, no model is asked"
     return name if priced else f"{name} (its price is not known: no money limit binds)"
+
+
+def _effort(about: dict[str, Any]) -> str:
+    effort = about.get("effort")
+    if not effort or about["scripted"]:
+        return ""
+    provider = about["model"].partition(":")[0]
+    return f", effort {effort}" if provider in THINKING else f" ({provider} is not told the effort: it does not know the word)"
 
 
 def _git(git: dict[str, Any] | None) -> str:
@@ -111,7 +125,8 @@ def _no_gates(about: dict[str, Any]) -> str:
     return "none: only the judge can verify this" if about["judge"] else "NONE, AND NO JUDGE: nothing can verify this"
 
 
-def _may(about: dict[str, Any]) -> list[str]:
+def may(about: dict[str, Any]) -> list[str]:
+    """What may be done: mode, sandbox, whether somebody can be asked, rules."""
     mode, network = about["mode"], about["network"]
     sandbox = about["sandbox"]
     says = {
