@@ -313,6 +313,8 @@ def main(arguments: list[str] | None = None) -> None:
     """Run a command line (``sys.argv`` unless given) and exit. No traceback reaches the user."""
     for stream in (sys.stdout, sys.stderr):
         stream.reconfigure(errors="replace")  # type: ignore[union-attr]
+    if "_ENDSTOP_COMPLETE" in os.environ:  # a shell asks
+        import_module("endstop.cli.completion").prepare()
     try:
         app(arguments, prog_name="endstop")
     except EndstopError as error:

@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-Id = Annotated[str | None, typer.Argument(metavar="[ID]", help="A goal's id or the beginning of it; the newest of this folder.")]
+
+def _ids(incomplete: str) -> list[tuple[str, str]]:
+    found: list[tuple[str, str]] = import_module("endstop.cli.completion").ids(incomplete)
+    return found
+
+
+Id = Annotated[
+    str | None,
+    typer.Argument(metavar="[ID]", help="A goal's id or the beginning of it; the newest of this folder.", autocompletion=_ids),
+]
 Folder = Annotated[Path | None, typer.Option("-C", "--workspace", metavar="FOLDER", help="Where to work; else this folder.")]
 Limits = Annotated[
     list[str] | None, typer.Option("-l", "--limit", metavar="AXIS=CAP", help="cost=2usd, turns=60, wall=45m, …=none.")
