@@ -31,6 +31,7 @@ from endstop.core import hooks, limits
 from endstop.core.events import Contract, Gate, HookOn, Policy
 from endstop.core.stall import NEVER, Rule, Rules
 from endstop.errors import UsageError
+from endstop.servers import McpServer, McpTable, check_url, expand, refuse_foreign, servers
 
 FILE = "endstop.toml"
 DEFAULT = "default"
@@ -162,22 +163,25 @@ class Given(Table, kw_only=True):
     permissions: Permissions | UnsetType = UNSET
     stall: StallTable | UnsetType = UNSET
     providers: dict[str, ProviderTable] | UnsetType = UNSET
+    mcp: dict[str, McpTable] | UnsetType = UNSET
+    mcp_config: Text | UnsetType = UNSET
 
 
-TABLES: dict[str, type[Table]] = {
+TABLES: dict[str, type[msgspec.Struct]] = {
     "": Given,
     "permissions": Permissions,
     "gate": GateTable,
     "hook": HookTable,
     "stall": StallTable,
     "providers": ProviderTable,
+    "mcp": McpTable,
     "price": PriceTable,
     **{name: RuleTable for name in Rules.__struct_fields__ if name not in ("on", "refusals")},
 }
 """Which table stands behind a name, "" for the whole file."""
 
 _PLAIN = ("home", "model", "effort", "judge", "workspace", "protect", "confront", "accept_claimed", "retry", "limits")
-VARIABLES: dict[str, str] = {f"ENDSTOP_{key.upper()}": key for key in _PLAIN} | {
+VARIABLES: dict[str, str] = {f"ENDSTOP_{key.upper()}": key for key in (*_PLAIN, "mcp_config")} | {
     "ENDSTOP_MODE": "permissions.mode",
     "ENDSTOP_NETWORK": "permissions.network",
     "ENDSTOP_STALL": "stall.on",
@@ -223,6 +227,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     stall: Rules
     retries: int
     providers: dict[str, Provider]
+    mcp: tuple[McpServer, ...]
     environment: Environment
     origin: dict[str, str]
     files: tuple[Path, ...]
@@ -249,7 +254,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         url = self.environment.get(variable, "").strip()
         if not url:
             return known
-        _check_url(url, variable)
+        check_url(url, variable)
         return msgspec.structs.replace(known, base_url=url)
 
     def came(self, key: str) -> str:
@@ -386,11 +391,12 @@ def _checked(found: dict[str, Any], where: str, folder: Path, *, lax: bool = Fal
         hooks.make(**table, where=f"{where}: hook {number}.")
     for name, provider in said.get("providers", {}).items():
         if "base_url" in provider:
-            _check_url(provider["base_url"], f"{where}: providers.{name}.base_url")
+            check_url(provider["base_url"], f"{where}: providers.{name}.base_url")
     for key in said.keys() & {"workspace", "home"}:
         said[key] = os.path.join(folder, os.path.expanduser(said[key]))
     for key in said.keys() & {"model", "judge", "fallbacks"}:
         said[key] = _from_anywhere(said[key], folder)
+    expand(said, where, folder)
     return said
 
 
@@ -414,20 +420,9 @@ def _cap(axis: str, value: str | int | float, where: str) -> float | None:
         raise UsageError(error.message, where=named, hint=error.hint) from None
 
 
-def _check_url(url: str, where: str) -> None:
-    try:
-        parts = urlsplit(url)
-        usable = parts.scheme in ("http", "https") and bool(parts.hostname)
-    except ValueError:
-        raise UsageError("is no address", where=where, hint="like https://host/v1") from None
-    if parts.username or parts.password:
-        raise UsageError("holds a user or password", where=where, hint="name a variable for the key: api_key_env")
-    if not usable:
-        raise UsageError(f"{url!r} is no http address", where=where, hint="like https://host/v1")
-
-
 def _refuse_redirects(said: dict[str, Any], where: str) -> None:
     hint = f"set it in your own file, ~/.config/endstop/{FILE}, or in the environment"
+    refuse_foreign(said, where)
     if "home" in said:
         raise UsageError("a project may not say where state lives", where=f"{where}: home", hint=hint)
     if said.get("permissions", {}).get("mode") == "yolo":
@@ -527,6 +522,7 @@ def _settings(
         stall=_rules(merged.get("stall", {})),
         retries=merged.get("retry", RETRIES),
         providers={name: Provider(**table) for name, table in merged.get("providers", {}).items()},
+        mcp=servers(merged, environ),
         environment=Environment(environ),
         origin=origin,
         files=files,

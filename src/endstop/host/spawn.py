@@ -83,15 +83,14 @@ async def run(
     Raises:
         ToolError: "failed", the command could not be started.
     """
-    word = _word(mark or uuid.uuid4().hex)
-    inherited = os.environ.get(MARK)
-    marked = {**env, MARK: f"{inherited},{word}" if inherited else word}
+    mark = mark or uuid.uuid4().hex
+    word = _word(mark)
     call = _Call(word)
     with closing(_Output(bound, keep, on_output)) as output, closing(_Output(bound, 0, None)) as errors:
         began = time.monotonic()
         process = None
         try:
-            process = await _start(argv, cwd, marked, output, errors if apart else None, stdin)
+            process = await _start(argv, cwd, marked(env, mark), output, errors if apart else None, stdin)
             call = _Call(word, process.pid, _born(process.pid))
             timed_out = not await _ends(process, timeout)
             duration = time.monotonic() - began
@@ -121,6 +120,18 @@ async def run(
             duration_ms=round(duration * 1000),
             errors=errors.text(),
         )
+
+
+def marked(env: Mapping[str, str], mark: str) -> dict[str, str]:
+    """The environment of a process that ``kill_marked(mark)`` finds, with all that it begins."""
+    inherited = os.environ.get(MARK)
+    return {**env, MARK: f"{inherited},{_word(mark)}" if inherited else _word(mark)}
+
+
+def marked(env: Mapping[str, str], mark: str) -> dict[str, str]:
+    """The environment by which ``kill_marked`` finds a process and everything it begins."""
+    inherited, word = os.environ.get(MARK), _word(mark)
+    return {**env, MARK: f"{inherited},{word}" if inherited else word}
 
 
 def kill_marked(mark: str) -> int:
@@ -239,8 +250,8 @@ class _Output:
         """The output, shortened to ``bound`` bytes."""
         if not self._shortened:
             return self._beginning(self._total).decode("utf-8", "replace")
-        head = _whole_end(self._beginning(self._head_size))
-        tail = _whole_start(bytes(self._tail[-self._tail_size :] if self._tail_size else b""))
+        head = whole_end(self._beginning(self._head_size))
+        tail = whole_start(bytes(self._tail[-self._tail_size :] if self._tail_size else b""))
         middle = f"\n[… {self._total - len(head) - len(tail)} bytes left out …]\n"
         return head.decode("utf-8", "replace") + middle + tail.decode("utf-8", "replace")
 
@@ -294,7 +305,7 @@ class _Output:
         self._end.set()
 
 
-def _whole_end(data: bytes) -> bytes:
+def whole_end(data: bytes) -> bytes:
     """Without a character that is cut at the end."""
     decoder = codecs.getincrementaldecoder("utf-8")("replace")
     decoder.decode(data)
@@ -302,7 +313,7 @@ def _whole_end(data: bytes) -> bytes:
     return data[: len(data) - rest]
 
 
-def _whole_start(data: bytes) -> bytes:
+def whole_start(data: bytes) -> bytes:
     """Without the rest of a character that is cut at the start."""
     start = next((i for i, byte in enumerate(data[:4]) if byte & 0xC0 != 0x80), 0)
     return data[start:]
