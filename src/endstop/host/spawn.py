@@ -128,12 +128,6 @@ def marked(env: Mapping[str, str], mark: str) -> dict[str, str]:
     return {**env, MARK: f"{inherited},{_word(mark)}" if inherited else _word(mark)}
 
 
-def marked(env: Mapping[str, str], mark: str) -> dict[str, str]:
-    """The environment by which ``kill_marked`` finds a process and everything it begins."""
-    inherited, word = os.environ.get(MARK), _word(mark)
-    return {**env, MARK: f"{inherited},{word}" if inherited else word}
-
-
 def kill_marked(mark: str) -> int:
     """Kill what an earlier call with this mark left behind (after a crash). Returns how many processes."""
     return _kill(_Call(_word(mark)))
