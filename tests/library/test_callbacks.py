@@ -12,7 +12,7 @@ import pytest
 
 import endstop
 from endstop import events as ev
-from endstop.assemble import open_system
+from endstop.assemble import System, open_system
 from endstop.settings import load
 from endstop.testing import ScriptedModel, call, calls, claims, run_scripted, says
 
@@ -159,6 +159,16 @@ def test_permissions_left_open_or_wrong() -> None:
         run_scripted([turn, DONE], mode="ask", on_permission=later(5))
 
 
+async def committed(system: System, session_id: str) -> ev.QuestionAsked:
+    """The question, once another process can see it: it is asked here a moment before."""
+    for _ in range(600):
+        for entry in await system.store.entries(session_id):
+            if isinstance(entry.event, ev.QuestionAsked):
+                return entry.event
+        await asyncio.sleep(0.05)
+    raise AssertionError("the question never reached the journal")
+
+
 def test_an_answer_from_elsewhere_ends_the_asking(tmp_path: Path) -> None:
     """While the callback still thinks, another process answers: its answer counts, and the callback is cancelled."""
     model, cancelled, asked = ScriptedModel([ASK, WRITE, DONE]), [], asyncio.Event()
@@ -178,9 +188,7 @@ def test_an_answer_from_elsewhere_ends_the_asking(tmp_path: Path) -> None:
         await asyncio.wait_for(asked.wait(), 30)
         async with open_system(load(cwd=tmp_path, environ=os.environ)) as system:
             row = (await system.store.sessions())[0]
-            question = next(
-                entry.event for entry in await system.store.entries(row.id) if isinstance(entry.event, ev.QuestionAsked)
-            )
+            question = await committed(system, row.id)
             event = ev.QuestionAnswered(question_id=question.question_id, answer="blue", by="somebody")
             assert await system.control(row.id, event)
             return await asyncio.wait_for(task, 30)
