@@ -164,11 +164,11 @@ class Talk:
         """Read, answer, and read again. The exit code."""
         session, loop = self._running.session, asyncio.get_running_loop()
         session.emit.append(self._take)
-        self._say_what_this_is(new)
-        self._asker.begin(open_asks(await self._system.store.entries(session.session_id), session.state))
         loop.add_signal_handler(signal.SIGINT, self._interrupt)
         for number in (signal.SIGTERM, signal.SIGHUP):
             loop.add_signal_handler(number, self._leave)
+        self._say_what_this_is(new)
+        self._asker.begin(open_asks(await self._system.store.entries(session.session_id), session.state))
         holding = asyncio.create_task(session.hold())
         self._lines.begin()
         try:
