@@ -76,7 +76,7 @@ def typed(arguments: Sequence[str], answers: Sequence[tuple[str, str]], cwd: Pat
         except OSError:  # the other end is closed
             break
         screen += data
-        if waiting and (at := plain(screen).find(waiting[0][0], seen)) >= 0:
+        while waiting and (at := plain(screen).find(waiting[0][0], seen)) >= 0:
             seen = at + len(waiting[0][0])
             os.write(terminal, waiting.pop(0)[1].encode())
     os.close(terminal)
