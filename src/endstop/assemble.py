@@ -10,12 +10,12 @@ from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 import msgspec
 
 from endstop import __version__
-from endstop.checks import hooks, protect
+from endstop.checks import hooks
 from endstop.checks.gates import Gates
 from endstop.checks.hooks import Hooks
 from endstop.checks.judge import ModelJudge
@@ -25,20 +25,21 @@ from endstop.core import events as ev
 from endstop.core.apply import replay
 from endstop.core.context import SYSTEM, measure_head
 from endstop.core.goal import Kit, Profile, State, open_calls
-from endstop.core.hooks import check as check_hooks
 from endstop.core.messages import Head
 from endstop.errors import LeaseLost, StoreFull, UsageError
 from endstop.guards.permission import Permissions
 from endstop.guards.redaction import Redactor
 from endstop.host import git, spawn
-from endstop.host.paths import inside, open_beneath
+from endstop.host.paths import inside
 from endstop.host.sandbox import Sandbox, clean_environment, detect
 from endstop.models.choose import make_model
+from endstop.orders import check_gates, check_limits, read_instructions, usable_workspace
 from endstop.ports import Clock, Emit, Model, Tool, Watch
 from endstop.runtime.control import control
 from endstop.runtime.embedded import Stay, drive
 from endstop.runtime.perform import Perform
 from endstop.runtime.session import Session, load, uuid7
+from endstop.servers import McpServer
 from endstop.settings import Settings
 from endstop.store.open import Store, open_store
 from endstop.store.sessions import NewSession
@@ -49,6 +50,9 @@ from endstop.tools.kernel import KERNEL_SPECS
 from endstop.tools.plan import Plan
 from endstop.tools.search import Search
 from endstop.tools.shell import Shell, mark_of
+
+if TYPE_CHECKING:
+    from endstop.tools.mcp import Servers
 
 VERSION = 1
 """Of the journal format."""
@@ -115,12 +119,12 @@ class System:
         Raises:
             UsageError: as ``queue``.
         """
-        root = _workspace(order.workspace)
+        root = usable_workspace(order.workspace)
         model = self.model(order.model)
         judge = self._judge(order.contract, model)
         for asked in (model, *(self.model(name) for name in order.fallbacks)):
-            _check_limits(order.explicit & set(order.limits), asked)
-        _check_gates(order.contract, root, self.sandbox)
+            check_limits(order.explicit & set(order.limits), asked)
+        check_gates(order.contract, root)
         self.permissions(order.policy, root)
         return root, model, judge
 
@@ -140,8 +144,8 @@ class System:
         Raises:
             UsageError: as ``queue``.
         """
-        root, asked = _workspace(workspace), self.model(model)
-        _check_limits(explicit, asked)
+        root, asked = usable_workspace(workspace), self.model(model)
+        check_limits(explicit, asked)
         terms = _terms(root, model, limits, policy)
         about = await git.describe(root)
         start = self._start(uuid7(), "chat", root, about, model)
@@ -212,7 +216,7 @@ class System:
             fallbacks=order.fallbacks,
             workspace=str(root),
             priority=0,
-            instructions=_instructions(root),
+            instructions=read_instructions(root),
         )
         return start, goal
 
@@ -224,7 +228,7 @@ class System:
         """
         row = await self.store.find(session_id)
         state = replay(await self.store.entries(session_id))
-        root = _workspace(Path(row.workspace))
+        root = usable_workspace(Path(row.workspace))
         queued = state.goal.queued if state.goal else _terms(root, state.model, state.limits, state.rules)
         model = self.model(queued.model)
         judge = self._judge(queued.contract, model)
@@ -274,7 +278,8 @@ class System:
         session = await load(self.store, session_id, kit, clock=self.clock, redact=self.redact)
         try:
             await self.store.lock_workspace(root, session.lease)
-        except UsageError:
+            servers = await self._join_servers(session_id, goal.policy, root, kit, catalog)
+        except BaseException:
             await self.store.release(session.lease)
             raise
         kit.lock, kit.hooks = str(root), tuple(goal.contract.hooks)
@@ -299,7 +304,31 @@ class System:
             ),
             attempts=self.settings.retries + 1,
         )
-        return Running(session, perform, folder, describe(root, about, model, judge, self.sandbox, goal), kit)
+        return Running(session, perform, folder, describe(root, about, model, judge, self.sandbox, goal), kit, servers)
+
+    async def _join_servers(self, session_id: str, policy: ev.Policy, root: Path, kit: Kit, catalog: Catalog) -> Servers | None:
+        """Start the MCP servers; their tools join those of the session."""
+        if not self.settings.mcp:
+            return None
+        servers = _servers(
+            self.settings.mcp,
+            session_id=session_id,
+            workspace=root,
+            sandbox=self.sandbox,
+            hidden=(self.settings.home,),
+            network=policy.network,
+            environment=os.environ,
+            logs=self.settings.home / "sessions" / session_id / "mcp",
+            clean=self.redact.clean,
+        )
+        await servers.start()
+        try:
+            catalog.join(servers.tools)
+        except UsageError:
+            await servers.close()
+            raise
+        kit.head_bytes = measure_head(Head(SYSTEM, tuple(catalog.specs.values())))
+        return servers
 
     def _kit(
         self,
@@ -325,6 +354,17 @@ class System:
             fallbacks={name: _profile(self.model(name)) for name in fallbacks},
             head_bytes=measure_head(Head(SYSTEM, tuple(catalog.specs.values()))),
         )
+
+
+def _servers(servers: Sequence[McpServer], **place: Any) -> Servers:
+    """The MCP servers of a session, not yet started. Raises UsageError where the library is missing."""
+    try:
+        from endstop.tools.mcp import Servers  # noqa: PLC0415  heavy and optional
+        from endstop.tools.mcp_server import Place  # noqa: PLC0415
+    except ModuleNotFoundError:
+        hint = "pip install 'endstop[mcp]'"
+        raise UsageError("MCP servers need a library that is not installed", where="mcp", hint=hint) from None
+    return Servers(servers, Place(**place))
 
 
 def _terms(root: Path, model: str, limits: dict[str, float], policy: ev.Policy) -> ev.GoalQueued:
@@ -354,8 +394,17 @@ def _tools(shell: Shell, hidden: Sequence[Path]) -> list[Tool]:
 class Running:
     """A session this process holds. ``description`` is what the start block shows."""
 
-    def __init__(self, session: Session, perform: Perform, folder: Folder, description: dict[str, Any], kit: Kit) -> None:
+    def __init__(
+        self,
+        session: Session,
+        perform: Perform,
+        folder: Folder,
+        description: dict[str, Any],
+        kit: Kit,
+        servers: Servers | None = None,
+    ) -> None:
         self.session, self.perform, self.folder, self.description, self.kit = session, perform, folder, description, kit
+        self.servers = servers
         self._sound = True
 
     async def drive(
@@ -400,6 +449,8 @@ class Running:
 
     async def close(self) -> None:
         """Let the session go in good order; after a full disk the next holder finds it as after a crash."""
+        if self.servers is not None:
+            await self.servers.close()
         if self._sound:
             with suppress(StoreFull, LeaseLost):
                 await self.session.close()
@@ -408,60 +459,6 @@ class Running:
 def open_system(settings: Settings, *, tools: Iterable[Tool] = ()) -> System:
     """The system these settings describe; ``tools`` are further ones, made with ``endstop.tool``."""
     return System(settings, tools=tools)
-
-
-# ------------------------------------------------------------------------------------------------------- checks of orders
-
-
-INSTRUCTIONS = ("AGENTS.md", "CLAUDE.md")
-"""What a repository tells its agents; the first that is there counts."""
-LONGEST_INSTRUCTIONS = 32_768
-"""Bytes of it that are read."""
-
-
-def _instructions(root: Path) -> str | None:
-    for name in INSTRUCTIONS:
-        with suppress(OSError), os.fdopen(open_beneath(root, name), "rb") as file:
-            text = file.read(LONGEST_INSTRUCTIONS + 1).decode(errors="replace")
-            return text if len(text) <= LONGEST_INSTRUCTIONS else f"{text[:LONGEST_INSTRUCTIONS]}\n… (cut)"
-    return None
-
-
-def _workspace(path: Path) -> Path:
-    root = path.expanduser().resolve()
-    if not root.is_dir():
-        raise UsageError("there is no such folder", where=str(path), hint="give an existing one with -C")
-    if not os.access(root, os.W_OK | os.X_OK):
-        raise UsageError("this folder cannot be written to", where=str(path), hint="choose another with -C")
-    return root
-
-
-def _check_limits(explicit: Collection[str], model: Model) -> None:
-    """An explicit money limit must be able to bind."""
-    if "cost" in explicit and model.price is None and not (model.local or model.scripted):
-        raise UsageError(
-            f"the price of {model.name} is not known, so the money limit could not hold",
-            where="limit cost",
-            hint="set its price in endstop.toml ([providers.NAME.price]), limit tokens instead, or say cost=none",
-        )
-
-
-def _check_gates(contract: ev.Contract, root: Path, sandbox: Sandbox) -> None:
-    path = os.environ.get("PATH", os.defpath)
-    for gate in contract.gates:
-        protect.refuse_masked(gate.run)
-        missing = protect.missing_command(gate.run, root, path)
-        if missing is not None:
-            raise UsageError(
-                f"the command {missing} is not found", where=f"gate {gate.run!r}", hint="install it, or correct the gate"
-            )
-    check_hooks(contract.hooks)
-    for hook in contract.hooks:
-        missing = protect.missing_command(hook.run, root, path)
-        if missing is not None:
-            raise UsageError(
-                f"the command {missing} is not found", where=f"hook {hook.run!r}", hint="install it, or correct the hook"
-            )
 
 
 def _kill_leftovers(state: State) -> None:
@@ -475,7 +472,7 @@ def _kill_leftovers(state: State) -> None:
 
 def _secrets(settings: Settings) -> list[str]:
     """Values that must reach no log and no tool."""
-    return [value for value in settings.keys().values() if value]
+    return [*filter(None, settings.keys().values()), *(secret for server in settings.mcp for secret in server.secrets)]
 
 
 def describe(

@@ -37,6 +37,14 @@ class Catalog:
         self.specs: dict[str, ToolSpec] = {}
         for spec in answered:
             self._add(spec)
+        self.join(tools)
+
+    def join(self, tools: Iterable[Tool]) -> None:
+        """Add tools that are known only once a session has begun.
+
+        Raises:
+            UsageError: as the catalogue itself.
+        """
         for tool in tools:
             self._add(tool.spec)
             self._tools[tool.spec.name] = tool

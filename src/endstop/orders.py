@@ -1,0 +1,68 @@
+"""What must hold of an order before anything of it begins."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection
+from contextlib import suppress
+from pathlib import Path
+
+from endstop.checks import protect
+from endstop.core import events as ev
+from endstop.core.hooks import check as check_hooks
+from endstop.errors import UsageError
+from endstop.host.paths import open_beneath
+from endstop.ports import Model
+
+INSTRUCTIONS = ("AGENTS.md", "CLAUDE.md")
+"""What a repository tells its agents; the first that is there counts."""
+LONGEST_INSTRUCTIONS = 32_768
+"""Bytes of it that are read."""
+
+
+def read_instructions(root: Path) -> str | None:
+    """What the repository tells its agents, cut where it is too long."""
+    for name in INSTRUCTIONS:
+        with suppress(OSError), os.fdopen(open_beneath(root, name), "rb") as file:
+            text = file.read(LONGEST_INSTRUCTIONS + 1).decode(errors="replace")
+            return text if len(text) <= LONGEST_INSTRUCTIONS else f"{text[:LONGEST_INSTRUCTIONS]}\n… (cut)"
+    return None
+
+
+def usable_workspace(path: Path) -> Path:
+    """Where it really is. Raises UsageError: it is no folder that can be written to."""
+    root = path.expanduser().resolve()
+    if not root.is_dir():
+        raise UsageError("there is no such folder", where=str(path), hint="give an existing one with -C")
+    if not os.access(root, os.W_OK | os.X_OK):
+        raise UsageError("this folder cannot be written to", where=str(path), hint="choose another with -C")
+    return root
+
+
+def check_limits(explicit: Collection[str], model: Model) -> None:
+    """Raises UsageError: an explicit money limit could not bind."""
+    if "cost" in explicit and model.price is None and not (model.local or model.scripted):
+        raise UsageError(
+            f"the price of {model.name} is not known, so the money limit could not hold",
+            where="limit cost",
+            hint="set its price in endstop.toml ([providers.NAME.price]), limit tokens instead, or say cost=none",
+        )
+
+
+def check_gates(contract: ev.Contract, root: Path) -> None:
+    """Raises UsageError: a gate cannot fail, or a gate or hook names a command that is not there."""
+    path = os.environ.get("PATH", os.defpath)
+    for gate in contract.gates:
+        protect.refuse_masked(gate.run)
+        missing = protect.missing_command(gate.run, root, path)
+        if missing is not None:
+            raise UsageError(
+                f"the command {missing} is not found", where=f"gate {gate.run!r}", hint="install it, or correct the gate"
+            )
+    check_hooks(contract.hooks)
+    for hook in contract.hooks:
+        missing = protect.missing_command(hook.run, root, path)
+        if missing is not None:
+            raise UsageError(
+                f"the command {missing} is not found", where=f"hook {hook.run!r}", hint="install it, or correct the hook"
+            )
