@@ -16,7 +16,6 @@ from tests.cli.server import serving
 from tests.cli.terminal import ASK, EDIT, GATE, PAINT, call, repository, script, source, turn, typed
 
 HELLO = turn("Hello, I can hear you.")
-SLOW = turn("", delay=60.0)
 PUSH = turn("", ("shell", {"command": "echo pushed > pushed.txt"}))
 
 
@@ -138,14 +137,15 @@ def test_control_c_interrupts_the_round_and_the_talk_goes_on(repo: Path) -> None
 
 def test_a_terminated_conversation_ends_in_good_order(repo: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """SIGTERM interrupts what runs and lets the session go; its record verifies."""
-    command = [sys.executable, "-m", "endstop", "chat", "-m", script(repo.parent, SLOW)]
+    model = script(repo.parent, turn("Just a moment.", ("shell", {"command": "sleep 60"})), HELLO)
+    command = [sys.executable, "-m", "endstop", "chat", "-m", model, "--allow", "shell"]
     env = {**os.environ, "PYTHONPATH": source()}
-    process = subprocess.Popen(command, cwd=repo, env=env, stdin=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    process = subprocess.Popen(command, cwd=repo, env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     assert process.stdin is not None
-    assert process.stderr is not None
+    assert process.stdout is not None
     process.stdin.write("work\n")
     process.stdin.flush()
-    process.stderr.readline()  # it has begun
+    assert process.stdout.readline() == "Just a moment.\n"
     process.send_signal(signal.SIGTERM)
     process.communicate(timeout=30)
     assert process.returncode == exits.OK

@@ -75,6 +75,7 @@ class Lines:
 
     def __init__(self) -> None:
         self._queue: asyncio.Queue[str | None] = asyncio.Queue()
+        self._back: list[str] = []
         self._ended = False
 
     def begin(self) -> None:
@@ -86,8 +87,14 @@ class Lines:
         self._ended = True
         self._queue.put_nowait(None)
 
+    def put_back(self, message: str) -> None:
+        """It comes next, once more."""
+        self._back.append(message)
+
     async def get(self) -> str | None:
         """The next message, or None."""
+        if self._back:
+            return self._back.pop(0)
         if self._ended and self._queue.empty():
             return None
         return await self._queue.get()
@@ -158,7 +165,7 @@ class Talk:
         self._asker = Asker(self._page, self._control, self._lines.end, here.person())
         self._driving: asyncio.Future[State] | None = None
         self._failed: ev.SessionError | None = None
-        self._warned = False
+        self._warned = self._interrupted = False
 
     async def hold(self, new: bool) -> int:
         """Read, answer, and read again. The exit code."""
@@ -211,6 +218,7 @@ class Talk:
         """Until the round is over; at a terminal taking in what is typed meanwhile."""
         work = self._running.drive(stay=self._person, reachable=self._person, watch=self._page.hear, chat=True)
         self._driving = driving = asyncio.ensure_future(work)
+        self._interrupted = False
         typed: asyncio.Task[str | None] | None = None
         while not driving.done():
             if self._person and typed is None:
@@ -220,9 +228,12 @@ class Talk:
                 text, typed = typed.result(), None
                 if text is None:
                     self._leave()
-                    break
-                if text.strip():
+                elif self._interrupted:
+                    self._lines.put_back(text)  # this round ends without reading it
+                elif text.strip():
                     self._hear(text)
+                if text is None or self._interrupted:
+                    break
         if typed is not None:
             typed.cancel()
         await driving
@@ -243,6 +254,7 @@ class Talk:
     def _interrupt(self) -> None:
         """Ctrl-C: ends the round; where none runs, the second one leaves."""
         if self._driving is not None and not self._driving.done():
+            self._interrupted = True
             self._control(ev.Abort(reason="interrupted", by=here.person()))
             out.say(["", "interrupted"], sys.stderr)
         elif self._warned or not self._person:

@@ -280,12 +280,17 @@ async def _accept_inputs(running: Running) -> None:
 # --------------------------------------------------------------------------------------------------------------- following
 
 
+ONE_WISH = 1.0
+"""Seconds within which signals are one: ``timeout`` and other wrappers signal the process and then its whole group."""
+
+
 class Stopper:
     """Signals as a person means them: the first pauses, the second cancels, a third ends the process."""
 
     def __init__(self, running: Running) -> None:
         self._running = running
         self.count = 0
+        self._last = -ONE_WISH
 
     def listen(self) -> None:
         """Take signals from now on."""
@@ -294,13 +299,19 @@ class Stopper:
             loop.add_signal_handler(number, self.signal, number)
 
     def stop(self) -> None:
-        """Leave signals to Python again."""
+        """Leave signals to Python again; after a stop the rest of it is not cut short by an echo of the signal."""
         loop = asyncio.get_running_loop()
         for number in SIGNALS:
             loop.remove_signal_handler(number)
+            if self.count:
+                signal.signal(number, signal.SIG_IGN)
 
     def signal(self, number: signal.Signals) -> None:
         """Pause first (a running tool may end: after Ctrl-C in its own time), cancel next."""
+        now = time.monotonic()
+        echo, self._last = now - self._last < ONE_WISH, now
+        if echo:
+            return
         self.count += 1
         if self.count == 1:
             reason: Any = "user" if number == signal.SIGINT else "shutdown"
@@ -310,8 +321,7 @@ class Stopper:
             self.control(ev.GoalClosing(target="cancelled", reason="cancelled by a person", by=here.person(), detail={}))
             out.say(["cancelling"], sys.stderr)
         else:
-            self.stop()
-            os.kill(os.getpid(), number)
+            os._exit(128 + number)
 
     def control(self, event: Event) -> None:
         """Hand over an event, if it can still do anything."""
@@ -348,7 +358,6 @@ async def _follow(system: System, running: Running, follow: Following, events: S
             state = await running.drive(stay=False)
         patch = await report.keep_patch(running, system.settings.home)
     finally:
-        stopper.stop()
         if asker is not None:
             asker.stop()
         screen.stop()
@@ -356,6 +365,7 @@ async def _follow(system: System, running: Running, follow: Following, events: S
     record = await system.store.verify(running.session.session_id)
     await screen.end(state, record, time.time())
     report.write(follow.reports, state, record, time.time(), patch)
+    stopper.stop()
     return exits.of(state, accept_claimed=follow.accept_claimed)
 
 
