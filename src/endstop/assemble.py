@@ -33,7 +33,7 @@ from endstop.host import git, spawn
 from endstop.host.paths import inside
 from endstop.host.sandbox import Sandbox, clean_environment, detect
 from endstop.models.choose import make_model
-from endstop.orders import check_gates, check_limits, read_instructions, usable_workspace
+from endstop.orders import check_contract, check_limits, read_instructions, usable_workspace
 from endstop.ports import Clock, Emit, Model, Tool, Watch
 from endstop.runtime.control import control
 from endstop.runtime.embedded import Stay, drive
@@ -124,7 +124,7 @@ class System:
         judge = self._judge(order.contract, model)
         for asked in (model, *(self.model(name) for name in order.fallbacks)):
             check_limits(order.explicit & set(order.limits), asked)
-        check_gates(order.contract, root)
+        check_contract(order.contract, root)
         self.permissions(order.policy, root)
         return root, model, judge
 
@@ -245,6 +245,7 @@ class System:
             policy.mode,
             policy.allow,
             policy.deny,
+            policy.ask,
             sandboxed=self.sandbox.kind != "none",
             network=policy.network,
             place=lambda path: inside(root, path),

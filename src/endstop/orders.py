@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 from collections.abc import Collection
 from contextlib import suppress
 from pathlib import Path
@@ -11,7 +12,7 @@ from endstop.checks import protect
 from endstop.core import events as ev
 from endstop.core.hooks import check as check_hooks
 from endstop.errors import UsageError
-from endstop.host.paths import open_beneath
+from endstop.host.paths import inside, open_beneath
 from endstop.ports import Model
 
 INSTRUCTIONS = ("AGENTS.md", "CLAUDE.md")
@@ -49,8 +50,14 @@ def check_limits(explicit: Collection[str], model: Model) -> None:
         )
 
 
-def check_gates(contract: ev.Contract, root: Path) -> None:
-    """Raises UsageError: a gate cannot fail, or a gate or hook names a command that is not there."""
+INTERPRETERS = frozenset({"bash", "sh", "zsh", "python", "python3", "node", "ruby", "perl"})
+
+
+def check_contract(contract: ev.Contract, root: Path) -> None:
+    """Raises UsageError: a gate cannot fail, a gate or hook names a command that is not there, a deliverable lies outside."""
+    for deliverable in contract.deliverables:
+        if inside(root, deliverable) is None:
+            raise UsageError("it lies outside the workspace", where=f"deliverable {deliverable}", hint="give a path below it")
     path = os.environ.get("PATH", os.defpath)
     for gate in contract.gates:
         protect.refuse_masked(gate.run)
@@ -66,3 +73,14 @@ def check_gates(contract: ev.Contract, root: Path) -> None:
             raise UsageError(
                 f"the command {missing} is not found", where=f"hook {hook.run!r}", hint="install it, or correct the hook"
             )
+        _check_script(hook.run, root)
+
+
+def _check_script(run: str, root: Path) -> None:
+    """An interpreter exits with 2 for a script that is not there, which is how a hook objects: every call would be denied."""
+    with suppress(ValueError):
+        words = shlex.split(run)
+        if len(words) > 1 and Path(words[0]).name in INTERPRETERS and not words[1].startswith("-") and "$" not in words[1]:
+            script = root / os.path.expanduser(words[1])
+            if not script.exists():
+                raise UsageError(f"the script {words[1]} is not there", where=f"hook {run!r}", hint="correct its path")

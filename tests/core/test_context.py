@@ -35,7 +35,7 @@ def test_the_opening_says_goal_contract_rights_and_limits() -> None:
         "network allowed",
         "allowed: shell(git *)",
         "denied: shell(rm *)",
-        "turns 5 turns",
+        "turns 5,",
         "cost 2.00 usd",
     ):
         assert part in text

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
@@ -341,7 +341,7 @@ class _Verdict(msgspec.Struct):
     achieved: bool
     missing: list[str]
     because: list[int]
-    impossible: str | None = None
+    impossible: str | Literal[False] | None = None  # "it is not": models write false as often as null
 
 
 _REFUSAL = re.compile(
@@ -362,18 +362,23 @@ def parse(raw: str, known: frozenset[int] | set[int], tool_lines: int, journal_c
     found = _objects(raw)
     if not found and _REFUSAL.search(raw.replace("\u2019", "'")):
         return GoalJudged(result="declined", raw=raw)
-    unreadable = GoalJudged(result="unreadable", raw=raw)
-    if len(found) != 1 or (tool_lines == 0 and journal_calls > 0):
-        return unreadable
+
+    def unreadable(why: str) -> GoalJudged:
+        return GoalJudged(result="unreadable", why=why, raw=raw)
+
+    if len(found) != 1:
+        return unreadable("it holds no verdict" if not found else f"it holds {len(found)} verdicts")
+    if tool_lines == 0 and journal_calls > 0:
+        return unreadable("the judge was shown none of the calls")
     try:
         verdict = msgspec.convert(found[0], _Verdict)
-    except msgspec.ValidationError:
-        return unreadable
+    except msgspec.ValidationError as error:
+        return unreadable(str(error))
     impossible = (verdict.impossible or "").strip() or None
     if verdict.achieved and (verdict.missing or impossible or not verdict.because):
-        return unreadable
+        return unreadable("achieved, but with missing items or without anything cited")
     if not known.issuperset(verdict.because):
-        return unreadable
+        return unreadable(f"it cites events it was not shown: {sorted(set(verdict.because) - set(known))[:5]}")
     return GoalJudged(
         result="verdict",
         achieved=verdict.achieved,

@@ -12,8 +12,9 @@ from pathlib import Path
 from endstop.cli import config, exits, here, out, pages, view
 from endstop.core import events as ev
 from endstop.core.apply import replay
+from endstop.core.codec import BadLine, decode
 from endstop.core.goal import LIVE, State
-from endstop.errors import UsageError
+from endstop.errors import EndstopError, UsageError
 from endstop.settings import Settings
 from endstop.store.open import Store
 from endstop.store.sessions import SessionRow
@@ -96,8 +97,11 @@ def diff(id: str | None, workspace: Path | None) -> int:
 def verify(target: str | None, workspace: Path | None) -> int:
     """Check a journal in the store, or an exported file."""
     if target is not None and (os.path.exists(target) or "/" in target):
+        if not os.path.isfile(target):
+            raise UsageError("there is no such file", where=target, hint="give an exported journal, or a goal's id")
         verdict = verify_file(Path(target))
         lines = Path(target).read_bytes().splitlines()
+        known = _known_here(lines[0], workspace) if verdict.verdict == "ok" and lines else 0
     else:
 
         async def work(store: Store, settings: Settings) -> tuple[Verdict, list[bytes]]:
@@ -105,9 +109,24 @@ def verify(target: str | None, workspace: Path | None) -> int:
             return await store.verify(row.id), await store.lines(row.id)
 
         verdict, lines = here.with_store(workspace, work)
+        known = 0
     said = [verify_words(verdict), *([f"  {verdict.why}"] if verdict.verdict == "ok" and verdict.why else [])]
+    if known > verdict.count:
+        said.append(f"  THE FILE ENDS EARLY: {verdict.count} of {known} events that are known here")
     out.say([*said, *([BARE] if ran_bare(lines) else [])])
     return exits.OK if verdict.verdict == "ok" else exits.FAILED
+
+
+def _known_here(line: bytes, workspace: Path | None) -> int:
+    """How many events of an exported journal this machine's store knows, 0 if it is from elsewhere."""
+
+    async def work(store: Store, settings: Settings) -> int:
+        start = decode(line).event
+        return (await store.find(start.session_id)).head if isinstance(start, ev.SessionStart) else 0
+
+    with suppress(EndstopError, BadLine):
+        return here.with_store(workspace, work)
+    return 0
 
 
 BARE = "  NO SANDBOX: the commands of this goal ran with all rights of whoever ran it, so they could have reached this record too"

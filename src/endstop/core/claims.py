@@ -182,7 +182,8 @@ def _judge(state: State, goal: Goal, claim: Claim, now: float) -> AnyAct | None:
     if claim.judged:
         return _verdict(state, claim)
     if seen.judge_broken >= BROKEN:
-        return _park(state, f"the judge {kit.judge} cannot be read or reached", now)
+        said = f"the judge {kit.judge} gives no verdict: {seen.judge_fault or 'no reason known'}"
+        return _park(state, f"{said}; another one: --judge MODEL, or --judge none", now)
     room = judge_room(state, goal)
     if isinstance(room, Full):
         return Record(events=capped(room, "not judged"))

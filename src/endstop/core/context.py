@@ -156,7 +156,8 @@ def opening(goal: GoalQueued) -> str:
     may += [f"allowed: {rule}" for rule in policy.allow] + [f"denied: {rule}" for rule in policy.deny]
     parts.append("# What you may do\n" + "; ".join(may))
     if goal.limits:
-        parts.append("# Limits\n" + ", ".join(f"{axis} {show(axis, cap)}" for axis, cap in goal.limits.items()))
+        amounts = [show(axis, cap) if axis in ("cost", "wall", "active") else f"{cap:.0f}" for axis, cap in goal.limits.items()]
+        parts.append("# Limits\n" + ", ".join(f"{axis} {amount}" for axis, amount in zip(goal.limits, amounts, strict=True)))
     return "\n\n".join(parts)
 
 

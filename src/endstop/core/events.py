@@ -667,6 +667,7 @@ class Policy(Part, frozen=True, kw_only=True):
     mode: Literal["plan", "ask", "auto", "yolo"] = "auto"
     allow: list[str] = msgspec.field(default_factory=list)
     deny: list[str] = msgspec.field(default_factory=list)
+    ask: list[str] = msgspec.field(default_factory=list)
     humans: Literal["auto", "park", "deny"] = "auto"
     on_halt: Literal["end", "ask"] = "end"
     network: bool = False
@@ -760,6 +761,7 @@ class GoalJudged(Event, frozen=True, kw_only=True):
     """What the judge answered. ``because`` are sequence numbers of tool, gate or diff events."""
 
     result: Literal["verdict", "unreadable", "unreachable", "declined"]
+    why: str | None = None  # it is no verdict
     achieved: bool | None = None
     impossible: str | None = None
     missing: list[str] | None = None

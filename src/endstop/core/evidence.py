@@ -55,6 +55,7 @@ class Evidence(msgspec.Struct):
     returned: Returned | None = None
     verdict: GoalJudged | None = None
     verdict_seq: int = 0
+    judge_fault: str = ""
     judge_broken: int = 0  # unreadable, unreachable or declined in a row
     parks: int = 0  # times in a row the goal was parked for its verifier
     broken_since: float = 0.0  # when it was parked so first

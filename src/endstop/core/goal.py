@@ -300,6 +300,7 @@ class State(msgspec.Struct):
     questions: dict[str, Question] = msgspec.field(default_factory=dict)
     grants: dict[str, Grant] = msgspec.field(default_factory=dict)
     processes: dict[str, Process] = msgspec.field(default_factory=dict)
+    denied: list[str] = msgspec.field(default_factory=list)  # what was refused last, in words
     exits: dict[str, Exit] = msgspec.field(default_factory=dict)  # ends to be told of
     process_waits: int = 0  # times in a row a wait for a process ran out
     hooks: Hooks = msgspec.field(default_factory=Hooks)

@@ -151,11 +151,16 @@ class Spend(msgspec.Struct):
                 return 0
         raise KeyError(axis)
 
-    def as_dict(self, now: float) -> dict[str, float]:
-        """All axes for reports; money rounded to a millionth of a dollar."""
+    def as_dict(self, now: float, *, ending: bool = False) -> dict[str, float]:
+        """All axes for reports; money rounded to a millionth of a dollar, what is counted in whole numbers.
+
+        ``ending``: the goal is about to end by a check, which counts with its end.
+        """
         axes = [a for a in AXES if a not in ("output/call", "tool:web_search", "tool-calls/turn", "tool-calls/round")]
         out = {axis: round(self.used(axis, now), 6) for axis in axes}
-        return out | {f"tool:{name}": float(n) for name, n in sorted(self.by_tool.items())}
+        out = {axis: amount if AXES[axis].unit in ("usd", "seconds") else int(amount) for axis, amount in out.items()}
+        out["verifications"] += ending
+        return out | {f"tool:{name}": n for name, n in sorted(self.by_tool.items())}
 
 
 _FIELD = {

@@ -71,7 +71,7 @@ def _goal_queued(state: State, entry: Entry, event: ev.GoalQueued) -> None:
     state.questions, state.grants = {}, {}
     state.stop, state.failures, state.answered, state.round_open = "", 0, False, False
     state.compacting, state.compaction_misses = None, 0
-    state.exits, state.process_waits = {}, 0
+    state.exits, state.process_waits, state.denied = {}, 0, []
     state.model, state.tried = event.model, []
     state.recover, state.look_due, state.crashes = False, False, 0
     state.hooks = Hooks()
@@ -151,6 +151,7 @@ def _goal_judged(state: State, entry: Entry, event: ev.GoalJudged) -> None:
         seen.verdict, seen.verdict_seq, seen.judge_broken, seen.parks = event, entry.seq, 0, 0
     else:
         seen.judge_broken += 1
+        seen.judge_fault = event.why or event.result
 
 
 @HANDLERS.on(ev.GoalParked)

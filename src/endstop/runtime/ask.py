@@ -161,7 +161,7 @@ class Ask:
             )
         except ModelError as error:
             result = "declined" if error.kind == "content_filter" else "unreachable"
-            session.record(ev.GoalJudged(result=result, raw=str(error)))  # type: ignore[arg-type]
+            session.record(ev.GoalJudged(result=result, why=str(error), raw=""))  # type: ignore[arg-type]
             return
         session.record(self._usage("judge", None, usage, reserved, 1, judge.model), judged)
 
