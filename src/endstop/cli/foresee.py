@@ -31,7 +31,7 @@ SAMPLES: tuple[Call, ...] = (
     ("shell", {"command": "rm -rf build"}),
 )
 """Calls that agents make, from harmless to not."""
-CALL, WORD = 34, 7
+CALL, WORD = 32, 7
 SHOWN = 8
 """Protected files that are named."""
 
