@@ -498,6 +498,7 @@ def describe(
         "mode": policy.mode,
         "allow": list(policy.allow),
         "deny": list(policy.deny),
+        "ask": list(policy.ask),
         "network": policy.network,
         "gates": [gate.run for gate in contract.gates],
         "deliverables": list(contract.deliverables),

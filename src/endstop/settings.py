@@ -6,8 +6,8 @@
     ENDSTOP_*                                the environment
     flags                                    the command line
 
-Each source beats those above it, key by key; ``allow``, ``deny`` and hooks add up instead, so that nothing that comes later
-takes a guard away. ``Settings.origin`` says where each value came from. A project's file is written by whoever wrote the
+Each source beats those above it, key by key; ``allow``, ``deny``, ``ask`` and hooks add up instead, so that nothing that comes
+later takes a guard away. ``Settings.origin`` says where each value came from. A project's file is written by whoever wrote the
 repository, or by the agent: it may not say where state lives, nor where a key is sent, and its hooks run in the sandbox.
 ``.env`` is never read.
 """
@@ -66,6 +66,7 @@ class Permissions(Table, kw_only=True):
     mode: Mode | UnsetType = UNSET
     allow: list[Text] | UnsetType = UNSET
     deny: list[Text] | UnsetType = UNSET
+    ask: list[Text] | UnsetType = UNSET
     network: bool | UnsetType = UNSET
     humans: Humans | UnsetType = UNSET
 
@@ -496,7 +497,7 @@ def _merge(into: dict[str, Any], said: Mapping[str, Any], origin: dict[str, str]
         if isinstance(value, dict):
             _merge(into.setdefault(key, {}), value, origin, where, f"{full}.")
             continue
-        if full in ("permissions.allow", "permissions.deny", "hook"):
+        if full in ("permissions.allow", "permissions.deny", "permissions.ask", "hook"):
             joined = [*into.get(key, ()), *value]
             value = [item for at, item in enumerate(joined) if item not in joined[:at]]
             source = f"{origin[full]}, {where}" if full in origin else where

@@ -239,10 +239,11 @@ def test_a_goal_file_says_all_of_it(repo: Path, capsys: Terminal) -> None:
 
 def test_what_a_goal_may_do_comes_from_the_flags(repo: Path, capsys: Terminal) -> None:
     """Mode, rules and network stand in the first block, and a deny beats the mode."""
-    options = ("--mode", "yolo", "--allow", "shell(ls *)", "--deny", "edit_file", "--network")
+    options = ("--mode", "yolo", "--allow", "shell(ls *)", "--deny", "edit_file", "--ask", "shell(git push *)", "--network")
     said = run(capsys, repo, EDIT, DONE, arguments=options)
     assert "mode YOLO: NOTHING IS ASKED" in said.out
     assert "deny edit_file" in said.out
+    assert "ask shell(git push *)" in said.out
     assert "WITH NETWORK" in said.out or "NO SANDBOX" in said.out
     assert "edit_file    denied" in said.out
     assert (repo / "calc.py").read_text().count("a - b") == 1

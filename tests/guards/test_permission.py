@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from endstop.core.messages import ToolSpec
 from endstop.errors import UsageError
-from endstop.guards.commands import split
+from endstop.guards.commands import read
 from endstop.guards.permission import Mode, Permissions, parse_rule
 
 SHELL = ToolSpec(name="shell", description="", parameters={}, effect="shell", key_argument="command", own=True)
@@ -178,6 +178,8 @@ def test_not_allowed_commands(text: str) -> None:
         "if true; then rm x; fi",
         "for i in a; do rm $i; done",
         "function f { rm x; }; f",
+        "r{m,} x",
+        "/bin/r? x",
         "git push",
         "git -C . push",
         "git -c a=b --no-pager push origin",
@@ -196,7 +198,7 @@ def test_commands_that_only_mention_a_denied_one(text: str) -> None:
     assert command(text, deny=("shell(rm *)", "shell(git push *)"), mode="yolo") == "allow"
 
 
-@pytest.mark.parametrize("text", ["$X y", "r{m,} x", "/bin/r? x", "`echo rm` x"])
+@pytest.mark.parametrize("text", ["$X y", '"$X" y', "`echo rm` x"])
 def test_a_computed_name_is_asked_where_commands_are_denied(text: str) -> None:
     """Where some commands are denied, one whose name is only known while it runs is asked, even if all else is allowed."""
     rules = permissions("auto", allow=("shell",), deny=("shell(rm *)",), sandboxed=True)
@@ -285,7 +287,7 @@ def test_a_bad_rule_is_refused_with_a_remedy(text: str) -> None:
 @given(st.text(alphabet="rm ax;|&$(){}<>'\"\\\n`#*=-", max_size=60))
 def test_any_line_can_be_cut(text: str) -> None:
     """No text breaks the reading of commands, and no command is without a word."""
-    assert all(split(text).commands)
+    assert isinstance(read(text).readable, bool)
     assert command(text, allow=("shell(a *)",), deny=("shell(rm *)",)) in ("allow", "deny", "ask")
 
 

@@ -43,7 +43,7 @@ def values(settings: Settings) -> Iterator[Row]:
     yield from {"on_halt": policy.on_halt, "accept_claimed": policy.accept_claimed, "retry": settings.retries}.items()
     for axis in dict.fromkeys([*AXES, *settings.limits]):
         yield f"limits.{axis}", show(axis, settings.limits[axis]) if axis in settings.limits else "none"
-    for key in ("mode", "allow", "deny", "network", "humans"):
+    for key in ("mode", "allow", "deny", "ask", "network", "humans"):
         yield f"permissions.{key}", getattr(policy, key)
     yield from _stall(settings)
     for name, provider in settings.providers.items():

@@ -52,6 +52,7 @@ TEMPLATE = """\
 #mode = "auto"                   # plan, ask, auto, yolo
 #allow = ["shell(npm *)"]
 #deny = ["shell(git push *)"]
+#ask = ["shell(npm publish *)"]
 #network = false
 #humans = "auto"                 # auto, park, deny
 

@@ -73,6 +73,7 @@ def run(
     mode: given.Mode = None,
     allow: given.Allow = None,
     deny: given.Deny = None,
+    ask: given.Ask = None,
     network: given.Network = False,
     wait: given.Wait = False,
     detach: given.Detach = False,
@@ -82,7 +83,7 @@ def run(
     quiet: given.Quiet = False,
 ) -> None:
     """Pursue a goal until it ends, and say how it ended."""
-    flags = _flags(model, effort, limit, workspace, mode, allow, deny, network) | _set(
+    flags = _flags(model, effort, limit, workspace, mode, allow, deny, ask, network) | _set(
         gate=[{"run": command} for command in gate] if gate else None,
         deliverables=deliverable,
         protect=protect,
@@ -128,10 +129,11 @@ def chat(
     mode: given.Mode = None,
     allow: given.Allow = None,
     deny: given.Deny = None,
+    ask: given.Ask = None,
     network: given.Network = False,
 ) -> None:
     """Talk with an agent, at a terminal or through a pipe."""
-    _call("chat", "chat", id, _flags(model, effort, limit, workspace, mode, allow, deny, network))
+    _call("chat", "chat", id, _flags(model, effort, limit, workspace, mode, allow, deny, ask, network))
 
 
 @app.command()
@@ -193,7 +195,7 @@ def spend(
 
 
 @app.command()
-def models(ask: given.Ask = False, workspace: given.Folder = None) -> None:
+def models(ask: given.AskModel = False, workspace: given.Folder = None) -> None:
     """List the configured models, and whether they answer."""
     _call("models", "models", workspace, ask=ask)
 
@@ -263,7 +265,7 @@ def init(
 
 
 @app.command()
-def doctor(ask: given.Ask = False, workspace: given.Folder = None) -> None:
+def doctor(ask: given.AskModel = False, workspace: given.Folder = None) -> None:
     """Say what works here and what does not."""
     _call("doctor", "doctor", workspace, ask=ask)
 
@@ -288,6 +290,7 @@ def _flags(
     mode: str | None,
     allow: list[str] | None,
     deny: list[str] | None,
+    ask: list[str] | None,
     network: bool,
 ) -> dict[str, Any]:
     """What the options of ``run`` and ``chat`` say, in the shape of a settings file."""
@@ -296,7 +299,7 @@ def _flags(
         effort=effort,
         workspace=str(workspace) if workspace else None,
         limits=dict(_pair(text) for text in limit or ()) or None,
-        permissions=_set(mode=mode, allow=allow, deny=deny, network=network or None) or None,
+        permissions=_set(mode=mode, allow=allow, deny=deny, ask=ask, network=network or None) or None,
     )
 
 

@@ -35,8 +35,9 @@ Effort = Annotated[
 Mode = Annotated[str | None, typer.Option("--mode", metavar="plan|ask|auto|yolo", help="What runs without asking.")]
 Allow = Annotated[list[str] | None, typer.Option("--allow", metavar="RULE", help="Like 'shell(npm *)'. Repeatable.")]
 Deny = Annotated[list[str] | None, typer.Option("--deny", metavar="RULE", help="Beats every mode. Repeatable.")]
+Ask = Annotated[list[str] | None, typer.Option("--ask", metavar="RULE", help="Always asks, beats --allow. Repeatable.")]
 Network = Annotated[bool, typer.Option("--network", help="Commands and gates may use the network.")]
-Ask = Annotated[bool, typer.Option("--ask", help="Ask the model too; costs a few tokens.")]
+AskModel = Annotated[bool, typer.Option("--ask", help="Ask the model too; costs a few tokens.")]
 
 # ------------------------------------------------------------------------------------------------------------------- run
 

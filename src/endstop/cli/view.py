@@ -144,7 +144,7 @@ def may(about: dict[str, Any]) -> list[str]:
         words.append(f"NO SANDBOX: commands run with all your rights{asked}. {sandbox['why']}")
     if mode in ("ask", "auto") and not about.get("reachable"):
         words.append("nobody can be asked here: what would ask is refused, with the rule that would allow it")
-    words += [f"allow {rule}" for rule in about["allow"]] + [f"deny {rule}" for rule in about["deny"]]
+    words += [f"{kind} {rule}" for kind in ("allow", "deny", "ask") for rule in about.get(kind, ())]
     return words
 
 

@@ -1,202 +1,264 @@
-"""Command lines as permission rules see them: what would run, and whether that can be told at all.
+"""Command lines as permission rules see them: every command that may run, however deep, and whether that is all.
 
-Not a shell: a line is cut into simple commands the way bash cuts it, and whatever bash only knows while it runs (expansions,
-subshells, here-documents, text that is run as code) is not guessed but said to be unclear.
+Bash's grammar is read by tree-sitter. What bash only knows while it runs is not guessed but marked in the words, and a line
+whose tree does not account for each of its characters counts as unreadable: a wrong reading must never look like a right one.
 """
 
 from __future__ import annotations
 
-import posixpath
 import re
 from collections.abc import Iterator, Sequence
+from functools import lru_cache
 
 import msgspec
+import tree_sitter_bash
+from tree_sitter import Language, Node, Parser
 
-_SHELLS = {"bash", "sh", "dash", "zsh", "ksh", "fish"}
-_RUNS_TEXT = {"eval", "xargs", "source", ".", "parallel"}
-_RUNS_REST = {"-exec", "-execdir", "-ok", "-okdir"}
-_WRAPPERS = {
-    *("sudo", "doas", "env", "command", "builtin", "exec", "nohup", "time", "timeout", "nice", "ionice", "stdbuf", "setsid"),
-    *("busybox", "chroot", "watch", "strace", "unbuffer", "caffeinate", "xargs", "parallel", "eval", "coproc", "function"),
-    *("if", "then", "else", "elif", "do", "while", "until", "!", "{"),
+from endstop.guards import runners
+from endstop.guards.reading import Unreadable, Values, check, heredoc, resolve
+from endstop.guards.words import MANY, MARKS, RESERVED, known
+
+_PARSER = Parser(Language(tree_sitter_bash.language()))
+_PLAIN = {
+    *("program", "list", "pipeline", "negated_command", "command", "command_name", "redirected_statement", "file_redirect"),
+    *("file_descriptor", "word", "number", "raw_string", "string", "string_content", "ansi_c_string", "concatenation"),
+    *("comment", "variable_assignment", "variable_assignments", "variable_name", "extglob_pattern"),
 }
-"""Words that stand before the command that really runs."""
-_VALUED = {"git": {"-C", "-c", "--git-dir", "--work-tree", "--namespace", "--exec-path", "--config-env"}}
-"""Options before a subcommand that take the next word."""
-_ASSIGNMENT = re.compile(r"[A-Za-z_]\w*(\[[^]]*\])?\+?=")
-_COMPUTED = re.compile(r"[$`*?]|\[[^\[]|\{[^\s{}]*(?:,|\.\.)")
-"""In a command's name: it is only known while the line runs. ``[`` and ``[[`` are commands."""
-_HARMLESS = re.compile(r"(?:>>?|<)(?:&\s*[0-9-]+|[ \t]*/dev/null)(?=[\s;|&<>()]|$)")
-"""Redirections that write nothing and read nothing."""
-_BRACES = re.compile(r"\{[^\s{}]*(?:,|\.\.)")
-_ORDINARY = re.compile(r"[\w./=:,@%+~-]*")
-_CONTENT = {"'": re.compile(r"[^']*"), '"': re.compile(r'(?:[^"\\]|\\.)*', re.DOTALL)}
-_EXPANDS = re.compile(r"(?<!\\)(?:\\\\)*[$`]")
-_LONGEST = 200  # words
-_DEEPEST = 3
+"""Kinds of nodes that hold nothing but commands written out."""
+_COMMANDS = {"command", "declaration_command", "unset_command", "test_command", "variable_assignment", "variable_assignments"}
+_LOOKS = {"<": "read", "<>": "both"}
+_LONGEST = 65_536  # characters
+_DEEPEST = 6  # code in code
+_MOST = 2_000  # commands
+
+
+class Redirect(msgspec.Struct, frozen=True):
+    """A file that a line opens by itself, to ``read``, to ``write``, or for both."""
+
+    target: str
+    use: str
+
+
+class Segment(msgspec.Struct, frozen=True):
+    """One command. ``words`` begin with assignments; ``commands`` and ``lines`` are what it starts in its turn, ``thin`` if it
+    does nothing else; ``foreign`` is code in another language that it runs."""
+
+    words: tuple[str, ...]
+    commands: tuple[Segment, ...] = ()
+    lines: tuple[Line, ...] = ()
+    opaque: bool = False
+    thin: bool = False
+    foreign: str = ""
+
+    @property
+    def bare(self) -> list[str]:
+        """The words from the program on."""
+        return runners.without_assignments(self.words)
+
+    def all(self) -> Iterator[Segment]:
+        """This command and every one that it starts."""
+        yield self
+        for command in self.commands:
+            yield from command.all()
+        for line in self.lines:
+            yield from line.all()
 
 
 class Line(msgspec.Struct, frozen=True):
-    """A command line, cut up.
+    """A command line, read.
 
-    ``commands``: the words of each simple command, quotes taken off, those inside of substitutions too. ``clear``: these are
-    all that runs, with just these words. ``named``: at least the name of every command is known.
+    ``plain``: nothing but commands written out, joined by ``&& || ; | &``. ``readable``: ``segments`` are all that runs, though
+    not all of their words may be known.
     """
 
-    commands: list[list[str]]
-    clear: bool
-    named: bool
+    text: str
+    segments: tuple[Segment, ...]
+    redirects: tuple[Redirect, ...]
+    plain: bool
+    readable: bool
+
+    def all(self) -> Iterator[Segment]:
+        """Every command, however deep."""
+        for segment in self.segments:
+            yield from segment.all()
+
+    def files(self) -> Iterator[Redirect]:
+        """Every redirection, however deep."""
+        yield from self.redirects
+        for segment in self.all():
+            for line in segment.lines:
+                yield from line.redirects
+
+    @property
+    def clear(self) -> bool:
+        """Whether the program of every command is known, and that these are all."""
+        return self.readable and all(_clear(segment) for segment in self.all())
 
 
-def split(text: str) -> Line:
-    """Cut a command line at ``&& || ; | &`` and line ends."""
-    scanner = _Scanner(text)
-    commands = scanner.scan()
-    named = not any(_COMPUTED.search(words[0]) for words in map(_without_assignments, commands) if words)
-    return Line(commands, scanner.clear and named and not any(_runs_code(words) for words in commands), named)
+def _clear(segment: Segment) -> bool:
+    bare = segment.bare
+    return not segment.opaque and all(line.readable for line in segment.lines) and (not bare or known(bare[0]))
 
 
-def runs(commands: Sequence[Sequence[str]], depth: int = 0) -> Iterator[list[str]]:
-    """Every command that may run under other words: behind assignments, ``sudo``, ``env``, ``xargs``, ``-exec``, inside
-    ``bash -c``; with and without its folder, with and without options before its subcommand. Rather too many than too few."""
-    for words in commands:
-        holds_code = False
-        for start in _starts(words):
-            bare = _without_assignments(words[start : start + _LONGEST])
-            if bare:
-                holds_code = holds_code or _runs_code(bare)
-                program = posixpath.basename(bare[0])
-                yield from (bare, [program, *bare[1:]], [program, *_without_options(program, bare[1:])])
-        if holds_code and depth < _DEEPEST:
-            yield from runs([command for word in words[1:] for command in split(word).commands], depth + 1)
+@lru_cache(maxsize=64)
+def read(text: str, depth: int = 0) -> Line:
+    """Read a command line; ``depth`` says how deep in other code it stands."""
+    if len(text) > _LONGEST or depth > _DEEPEST or "\0" in text or RESERVED.search(text):
+        return Line(text, (), (), False, False)
+    return _Reader(text, depth).line()
 
 
-def _starts(words: Sequence[str]) -> Iterator[int]:
-    """Where in a command another one may begin."""
-    yield 0
-    bare = _without_assignments(words)
-    if bare and posixpath.basename(bare[0]) in _WRAPPERS:
-        yield from range(1, min(len(words), _LONGEST))
-    else:
-        yield from (number + 1 for number, word in enumerate(words[:_LONGEST]) if word in _RUNS_REST)
+class _Reader:
+    """One pass over the tree of one text."""
 
-
-def _runs_code(words: Sequence[str]) -> bool:
-    """Whether a command takes words or input and runs them."""
-    program = posixpath.basename(words[0])
-    shell = program in _SHELLS and any(re.match(r"[-+]\w*c", word) for word in words[1:])
-    return shell or program in _RUNS_TEXT or any(word in _RUNS_REST for word in words)
-
-
-def _without_assignments(words: Sequence[str]) -> list[str]:
-    first = next((number for number, word in enumerate(words) if not _ASSIGNMENT.match(word)), len(words))
-    return list(words[first:])
-
-
-def _without_options(program: str, words: Sequence[str]) -> list[str]:
-    valued = _VALUED.get(program, set())
-    at = 0
-    while at < len(words) and words[at].startswith("-"):
-        at += 2 if words[at] in valued else 1
-    return list(words[at:])
-
-
-class _Scanner:
-    """One pass over the text. ``clear`` falls at the first thing whose meaning is only known while the line runs."""
-
-    def __init__(self, text: str) -> None:
+    def __init__(self, text: str, depth: int) -> None:
         self._text = text
-        self._at = 0
-        self._word: str | None = None
-        self._words: list[str] = []
-        self._commands: list[list[str]] = []
-        self._ticks = 0
-        self.clear = "\0" not in text
+        self._depth = depth
+        self._raw = text.encode("utf-8", "surrogateescape")
+        self._segments: list[Segment] = []
+        self._redirects: list[Redirect] = []
+        self._plain = self._readable = True
 
-    def scan(self) -> list[list[str]]:
-        """The words of each command."""
-        while self._at < len(self._text):
-            character = self._text[self._at]
-            self._at += 1
-            self._take(character)
-        self._end_command()
-        return self._commands
+    def line(self) -> Line:
+        """The whole line."""
+        root = _PARSER.parse(self._raw).root_node
+        nodes = list(_below(root))
+        try:
+            check(root, self._raw)
+        except Unreadable:
+            self._readable = False
+        self._values = Values(nodes, self._raw) if self._readable else Values([], self._raw)
+        for node in nodes:
+            self._plain = self._plain and (not node.is_named or node.type in _PLAIN)
+            try:
+                self._node(node)
+            except Unreadable:
+                self._readable = False
+            if len(self._segments) > _MOST:
+                self._readable = False
+                break
+        return Line(self._text, tuple(self._segments), tuple(self._redirects), self._plain and self._readable, self._readable)
 
-    def _take(self, character: str) -> None:
-        match character:
-            case "'" | '"':
-                self._quoted(character)
-            case "\\":
-                self._escaped()
-            case " " | "\t":
-                self._end_word()
-            case "#" if self._word is None:
-                end = self._text.find("\n", self._at)
-                self._at = len(self._text) if end < 0 else end
-            case "&" if self._text.startswith(">", self._at):
-                self._end_word()
-            case ";" | "|" | "&" | "\n":
-                self._end_command()
-            case "<" | ">":
-                self._redirection()
-            case _:
-                self._plain(character)
+    def _node(self, node: Node) -> None:
+        kind, parent = node.type, node.parent
+        if kind in _COMMANDS and not (parent and parent.type in _COMMANDS):
+            for words in self._variants(node):
+                self._add(words, self._feed(node))
+        elif kind == "redirected_statement" and not node.child_by_field_name("body"):
+            self._add([], [])
+        elif kind == "file_redirect":
+            self._redirect(node)
+        elif kind == "command_substitution" and node.children and node.children[0].type == "`":
+            self._code(re.sub(r'\\([$`\\"])', r"\1", self._of(node)[1:-1]))
 
-    def _plain(self, character: str) -> None:
-        """Any other character; some begin what only bash can work out."""
-        if character in "$`()" or _BRACES.match(self._text, self._at - 1):
-            self.clear = False
-        if character in "`()":
-            self._ticks += character == "`"
-            if self._ticks % 2 and character == "`" and self._word is None:
-                self._add(character)  # it may be the name of a command
-            self._end_command()  # what stands inside is a command of its own
-        else:
-            run = _ORDINARY.match(self._text, self._at)
-            assert run  # it matches the empty text too
-            self._at = run.end()
-            self._add(character + run[0])
+    def _of(self, node: Node) -> str:
+        return self._raw[node.start_byte : node.end_byte].decode("utf-8", "surrogateescape")
 
-    def _add(self, text: str) -> None:
-        self._word = (self._word or "") + text
+    # ------------------------------------------------------------------------------------------------------------ commands
 
-    def _end_word(self) -> None:
-        if self._word is not None:
-            self._words.append(self._word)
-            self._word = None
+    def _variants(self, node: Node) -> Iterator[list[str]]:
+        """The words of a command, once for each value that a variable in it may have."""
+        if node.type == "test_command":  # no program: what it looks at is of no interest
+            yield [node.children[0].type, MANY]
+            return
+        for turn in range(self._values.turns(node)):
+            parts = [resolve(part, self._raw, self._values, turn) for part in self._parts(node)]
+            self._plain = self._plain and all(len(part) == 1 for part in parts)
+            yield [word for part in parts for word in part]
 
-    def _end_command(self) -> None:
-        self._end_word()
-        if self._words:
-            self._commands.append(self._words)
-            self._words = []
+    def _parts(self, node: Node) -> Iterator[Node]:
+        """The nodes that become words of a command: also those written behind a redirection."""
+        for at, child in enumerate(node.children):
+            if child.type in ("file_redirect", "herestring_redirect"):
+                continue
+            if node.type == "command" or child.is_named or at == 0:
+                yield child
+        outer = node.parent
+        while outer and outer.type == "redirected_statement" and outer.child_by_field_name("body") == node:
+            for redirect in outer.children_by_field_name("redirect"):
+                yield from redirect.children_by_field_name("destination")[1:]
+                yield from redirect.children_by_field_name("argument")
+                for inner in redirect.children_by_field_name("redirect"):
+                    yield from inner.children_by_field_name("destination")[1:]
+            break
 
-    def _escaped(self) -> None:
-        following = self._text[self._at : self._at + 1]
-        self._at += 1
-        if following != "\n":  # a line that goes on
-            self._add(following)
+    def _feed(self, node: Node) -> list[str] | None:
+        """Text that a command reads from the line itself; None if its input comes from elsewhere."""
+        outer = node.parent
+        inside = outer is not None and outer.type == "redirected_statement"
+        redirects = [*node.children, *(outer.children if inside and outer else ())]
+        found: list[str] = []
+        for redirect in redirects:
+            if redirect.type == "heredoc_redirect":
+                found.append(heredoc(redirect, self._raw))
+            elif redirect.type == "herestring_redirect":
+                found += [word for part in redirect.named_children for word in resolve(part, self._raw, self._values, 0)]
+        return found or None
 
-    def _quoted(self, quote: str) -> None:
-        found = _CONTENT[quote].match(self._text, self._at)
-        assert found  # it matches the empty text too
-        content, self._at = found[0], found.end() + 1
-        if self._at > len(self._text):  # no closing quote
-            self.clear = False
-        if quote == '"':
-            if _EXPANDS.search(content):
-                self.clear = False
-                for inner in (*content.split("$(")[1:], *content.split("`")[1::2]):
-                    self._commands += split(inner).commands
-            content = re.sub(r'\\([$`"\\])|\\\n', r"\1", content)
-        self._add(content)
+    def _add(self, words: Sequence[str], feed: list[str] | None) -> None:
+        segment = self._segment(words, feed, self._depth)
+        self._segments.append(segment)
+        for word in words:  # a value may be run later, by an array's index or a prompt
+            if runners.ASSIGNMENT.match(word) and re.search(r"\$\(|`", word):
+                self._code(word.partition("=")[2])
 
-    def _redirection(self) -> None:
-        if self._word is not None and self._word.isdecimal():
-            self._word = None
-        self._end_word()
-        found = _HARMLESS.match(self._text, self._at - 1)
-        if found:
-            self._at = found.end()
-        else:
-            self.clear = False
+    def _segment(self, words: Sequence[str], feed: list[str] | None, depth: int) -> Segment:
+        bare = runners.without_assignments(words)
+        if not bare:
+            return Segment(tuple(words))
+        if depth > _DEEPEST:
+            return Segment(tuple(words), opaque=True)
+        inner = runners.carried(bare)
+        code, opaque, foreign = list(inner.code), inner.opaque, inner.foreign
+        if inner.stdin:
+            code += feed if feed is not None else self._spoken()
+            opaque = opaque or feed is None or not all(map(known, feed))
+        if foreign and feed:
+            foreign += "\n" + "\n".join(feed)
+        return Segment(
+            tuple(words),
+            tuple(self._segment(command, feed, depth + 1) for command in inner.commands if command),
+            tuple(read(_sayable(text), depth + 1) for text in code if text.strip()),
+            opaque or len(bare) > runners.LONGEST,
+            inner.thin,
+            foreign,
+        )
+
+    def _spoken(self) -> list[str]:
+        """Texts of the line that may reach the input of a shell in it."""
+        return [" ".join(segment.bare[1:]) for segment in self._segments if segment.bare]
+
+    def _code(self, text: str) -> None:
+        self._segments.append(Segment((), lines=(read(_sayable(text), self._depth + 1),)))
+
+    # -------------------------------------------------------------------------------------------------------- redirections
+
+    def _redirect(self, node: Node) -> None:
+        targets = node.children_by_field_name("destination")
+        operator = next(child.type for child in node.children if not child.is_named)
+        if not targets:  # <&- closes
+            return
+        words = resolve(targets[0], self._raw, self._values, 0)
+        if len(words) != 1:
+            raise Unreadable
+        if operator in ("<&", ">&") and re.fullmatch(r"\d*-?", words[0]):
+            return
+        if len(targets) > 1 and not (node.parent and node.parent.type in ("redirected_statement", "heredoc_redirect")):
+            raise Unreadable
+        if words[0] != "/dev/null":
+            self._redirects.append(Redirect(words[0], _LOOKS.get(operator, "write")))
+
+
+def _below(root: Node) -> Iterator[Node]:
+    """Every node, in order; not those in backquotes, whose text bash reads anew."""
+    stack = [root]
+    while stack:
+        node = stack.pop()
+        yield node
+        if not (node.type == "command_substitution" and node.children and node.children[0].type == "`"):
+            stack += reversed(node.children)
+
+
+def _sayable(text: str) -> str:
+    """Text with its unknown parts as a variable, so that it can be read as code."""
+    return "".join("${UNKNOWN}" if character in MARKS else character for character in text)
