@@ -125,7 +125,7 @@ def make_spec(config: McpServer, listed: Listed) -> ToolSpec:
     return ToolSpec(
         name=tool_name(config.name, listed.name),
         description=f"(MCP server {config.name}) {words}",
-        parameters={"type": "object", **listed.input_schema},
+        parameters=listed.input_schema,
         effect=effect,
         irreversible=irreversible,
         repeatable=repeatable,
@@ -158,8 +158,6 @@ def _unusable(listed: Listed, config: McpServer, count: int, known: bool) -> str
     schema = listed.input_schema
     if len(msgspec.json.encode(schema)) > SCHEMA:
         return f"its schema is larger than {SCHEMA // 1024} KiB"
-    if schema.get("type", "object") != "object":
-        return "its schema describes no object"
     try:
         jsonschema_rs.Draft202012Validator(schema, offline=True)
     except ValueError as broken:

@@ -236,8 +236,8 @@ async def _stop(process: asyncio.subprocess.Process, mark: str) -> None:
             await _ends(process, GRACE / 2)
     finally:
         spawn.kill_marked(mark)
-    process.stdin.transport.abort()
-    await _ends(process, GRACE)
+    if not await _ends(process, GRACE):  # somebody out of reach still holds the other end of its standard input
+        process.stdin.transport.abort()
 
 
 async def _ends(process: asyncio.subprocess.Process, seconds: float) -> bool:

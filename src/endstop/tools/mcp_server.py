@@ -107,6 +107,8 @@ class Connection:
         """End the server and say why it ended; nothing of it is left then, whoever is cancelled meanwhile."""
         self._leave.set()
         if self._task is not None:
+            if not self._client.done():
+                self._task.cancel()  # it is shaking hands, and would go on with that
             await asyncio.shield(_finish(self._task))
         return self.why
 
@@ -286,11 +288,16 @@ class Server:
                 problem, hint = "it may not be run", "chmod +x, or call its interpreter"
             case TimeoutError():
                 problem, hint = f"it did not answer within {START:g} s", "does it speak MCP? run it by hand"
+            case ValidationError():
+                wrong = error.errors()[0]
+                at = ".".join(str(part) for part in wrong["loc"])
+                problem, hint = f"what it answers is not valid: {at}: {wrong['msg']}", "report it to whoever makes the server"
             case _ if config.url:
                 problem, hint = self._reason(error), "is it running, and are url and headers right?"
+            case MCPError(code=code) if code == CONNECTION_CLOSED and self._connection:
+                problem, hint = self._connection.why, "run it by hand to see why"
             case _:
-                why = self._connection.why if self._connection else ""
-                problem, hint = why or self._reason(error), "run it by hand to see why"
+                problem, hint = self._reason(error), "run it by hand to see why"
         said = self.log.last()
         told = f"; it said:\n{said}\n" if said else ""
         return UsageError(f"does not start: {tried}: {problem}{told}", where=f"mcp.{self.name}", hint=hint)
