@@ -357,8 +357,8 @@ def test_every_setting_is_documented() -> None:
     page = (DOCS / "settings.md").read_text()
     words = set(re.findall(r"`\"?([\w.]+)\"?`", page))
     for table in settings.TABLES.values():
-        assert set(table.__struct_fields__) - {"limits", "permissions", "stall", "providers"} <= words
-    assert all(f"[{name}" in page for name in ("limits]", "permissions]", "stall]", "providers."))
+        assert set(table.__struct_fields__) - {"limits", "permissions", "stall", "providers", "mcp"} <= words
+    assert all(f"[{name}" in page for name in ("limits]", "permissions]", "stall]", "providers.", "mcp."))
     assert {word for word in words if word.startswith("ENDSTOP_")} == set(settings.VARIABLES)
     for choices in settings.CHOICES.values():
         assert set(choices) <= words

@@ -23,8 +23,8 @@ LARGEST = 1 << 20
 """Bytes of an ``mcpServers`` file above which it is not read."""
 TIMEOUT = 60.0
 """Seconds a call may take unless the table says otherwise."""
-OWN, THEIRS = "mcp", "mcp_of_project"
-"""Where servers of the user's own stand among merged settings, and where those of a project or goal file do."""
+THEIRS = "project:"
+"""Before the name of a server that a project or goal file names: no name of the user's own is like it."""
 
 Text = Annotated[str, Meta(min_length=1)]
 Seconds = Annotated[float, Meta(gt=0)]
@@ -109,7 +109,7 @@ def expand(said: dict[str, Any], where: str, folder: Path) -> None:
     Raises:
         UsageError: the file cannot be used, or a server has no usable name.
     """
-    tables = said.get(OWN, {})
+    tables = said.get("mcp", {})
     if "mcp_config" in said:
         said["mcp_config"] = str(folder / Path(said["mcp_config"]).expanduser())
         shared = read_shared(Path(said["mcp_config"]))
@@ -120,7 +120,7 @@ def expand(said: dict[str, Any], where: str, folder: Path) -> None:
         if "cwd" in table and "$" not in table["cwd"]:
             table["cwd"] = str(folder / Path(table["cwd"]).expanduser())
     if tables:
-        said[OWN] = tables
+        said["mcp"] = tables
 
 
 def read_shared(path: Path) -> dict[str, dict[str, Any]]:
@@ -170,7 +170,7 @@ def refuse_foreign(said: dict[str, Any], where: str) -> None:
         UsageError: one would reach further than a command in the sandbox.
     """
     hint = "set it in your own file, ~/.config/endstop/endstop.toml, or name a file of yours in ENDSTOP_MCP_CONFIG"
-    for name, table in said.get(OWN, {}).items():
+    for name, table in said.get("mcp", {}).items():
         at = f"{where}: mcp.{name}"
         if "url" in table or "headers" in table:
             raise UsageError("a project may not choose a server that is reached over the network", where=at, hint=hint)
@@ -178,8 +178,8 @@ def refuse_foreign(said: dict[str, Any], where: str) -> None:
             raise UsageError("a project's server runs in the workspace", where=f"{at}.cwd", hint="leave cwd out")
         if _VARIABLE.search(json.dumps(table)):
             raise UsageError("a project may not read your environment", where=at, hint=hint)
-    if OWN in said:
-        said[THEIRS] = said.pop(OWN)
+    if "mcp" in said:
+        said["mcp"] = {f"{THEIRS}{name}": table for name, table in said["mcp"].items()}
 
 
 def servers(merged: Mapping[str, Any], environ: Mapping[str, str]) -> tuple[McpServer, ...]:
@@ -188,12 +188,16 @@ def servers(merged: Mapping[str, Any], environ: Mapping[str, str]) -> tuple[McpS
     Raises:
         UsageError: one cannot be used, or a project names one that the user has named.
     """
-    mine, theirs = merged.get(OWN, {}), merged.get(THEIRS, {})
-    for name in mine.keys() & theirs.keys():
-        hint = "let the project choose another name"
-        raise UsageError("is yours; a project or goal file may not change it", where=f"mcp.{name}", hint=hint)
-    made = [_server(name, _filled(table, name, environ), own=True) for name, table in mine.items()]
-    return (*made, *(_server(name, table, own=False) for name, table in theirs.items()))
+    tables = merged.get("mcp", {})
+    made = []
+    for full, table in tables.items():
+        name = full.removeprefix(THEIRS)
+        own = name == full
+        if not own and name in tables:
+            hint = "let the project choose another name"
+            raise UsageError("is yours; a project or goal file may not change it", where=f"mcp.{name}", hint=hint)
+        made.append(_server(name, _filled(table, name, environ) if own else table, own=own))
+    return tuple(made)
 
 
 def _server(name: str, table: dict[str, Any], *, own: bool) -> McpServer:

@@ -31,7 +31,7 @@ from endstop.core import hooks, limits
 from endstop.core.events import Contract, Gate, HookOn, Policy
 from endstop.core.stall import NEVER, Rule, Rules
 from endstop.errors import UsageError
-from endstop.servers import McpServer, McpTable, check_url, expand, refuse_foreign, servers
+from endstop.servers import Kind, McpServer, McpTable, check_url, expand, refuse_foreign, servers
 
 FILE = "endstop.toml"
 DEFAULT = "default"
@@ -449,7 +449,8 @@ def _loopback(url: str) -> bool:
 _AT = re.compile(r" - at `(?:key in )?\$\.?([^`]*)`")
 _UNKNOWN = re.compile(r"unknown field `([^`]*)`")
 _WORDS = {"mode": Mode, "confront": Confront, "humans": Humans, "review": Review, "on_halt": OnHalt, "effort": Effort}
-CHOICES: dict[str, tuple[str, ...]] = {key: get_args(kind) for key, kind in (_WORDS | {"hook.on": HookOn}).items()}
+_TABLE_WORDS = {"hook.on": HookOn, "effects": Kind}
+CHOICES: dict[str, tuple[str, ...]] = {key: get_args(kind) for key, kind in (_WORDS | _TABLE_WORDS).items()}
 _HINTS = {
     **{key: f"one of {', '.join(choices)}" for key, choices in CHOICES.items()},
     **dict.fromkeys(Rule.__struct_fields__, 'a whole number from 1, or "never"'),

@@ -157,7 +157,11 @@ def test_every_setting_of_the_template_can_be_uncommented(repo: Path, capsys: Te
     text = re.sub(r"^#(?=[a-z\[])", "", (repo / "endstop.toml").read_text(), flags=re.MULTILINE)
     (repo / "endstop.toml").write_text(text)
     found = settings.load(cwd=repo, environ={"HOME": str(repo)})
-    assert {key.partition(".")[0] for key in found.origin} == set(settings.Given.__struct_fields__) - {"objective", "home"}
+    assert {key.partition(".")[0] for key in found.origin} == set(settings.Given.__struct_fields__) - {
+        "objective",
+        "home",
+        "mcp_config",
+    }
 
 
 @pytest.mark.parametrize(

@@ -179,9 +179,12 @@ def test_python_runs(where: str, text: str) -> None:
 @pytest.mark.parametrize(("where", "text"), fenced("toml"), ids=lambda value: value if "\n" not in value else "")
 def test_settings_can_be_read(where: str, text: str, tmp_path: Path) -> None:
     """Every TOML block is a settings or goal file that says something and is read without complaint."""
-    path = tmp_path / "goal.toml"
+    own = tmp_path / ".config/endstop/endstop.toml"
+    path = own if text.startswith("# ~/.config/endstop/endstop.toml\n") else tmp_path / "goal.toml"
+    path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(text)
-    read = settings.load(cwd=tmp_path, environ={"HOME": str(tmp_path)}, goal=path)
+    environ = {name: "x" for name in re.findall(r"\$\{(\w+)", text)} | {"HOME": str(tmp_path)}
+    read = settings.load(cwd=tmp_path, environ=environ, goal=None if path == own else path)
     assert {key.partition(".")[0] for key in read.origin} == set(tomllib.loads(text))
 
 

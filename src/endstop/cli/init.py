@@ -62,6 +62,11 @@ TEMPLATE = """\
 #repeat.notice = 3
 #repeat.refuse = 5
 
+#[mcp.time]                      # an MCP server whose tools join; see docs/mcp.md. mcp_config names a file with more
+#command = "uvx"
+#args = ["mcp-server-time"]
+#timeout = 60                    # seconds of a call
+
 #[providers.ollama]              # base_url and api_key_env of other servers belong into your own file
 #window = 32768
 #max_output = 8192

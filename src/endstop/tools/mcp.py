@@ -21,11 +21,11 @@ from mcp_types import ToolAnnotations
 
 from endstop.core.events import Failure
 from endstop.core.messages import ToolSpec
-from endstop.errors import ToolError, UsageError
+from endstop.errors import UsageError
 from endstop.ports import Invocation, Outcome
 from endstop.servers import Kind, McpServer
 from endstop.tools.mcp_result import fence, outcome
-from endstop.tools.mcp_server import Place, Server
+from endstop.tools.mcp_server import CallFailed, Place, Server
 
 MOST = 128
 """Tools of one server that are taken in."""
@@ -51,10 +51,10 @@ class McpTool:
         repeatable = self.spec.effect != "write" or self.spec.repeatable
         try:
             result = await self._server.call(self._name, call.arguments, repeatable=repeatable)
-        except ToolError as error:
-            said = fence(self._server.name, error.hint) if error.hint else ""
+        except CallFailed as error:
+            said = f"\n{fence(self._server.name, error.said)}" if error.said else ""
             failure = Failure(code=error.code, message=error.message)
-            return Outcome(success=False, content=f"{error.message}\n{said}".rstrip(), error=failure)
+            return Outcome(success=False, content=error.message + said, error=failure, executed=error.ran)
         return outcome(self._server.name, result)
 
 

@@ -23,16 +23,13 @@ from endstop.core.events import Failure
 from endstop.ports import Outcome
 from endstop.tools.functions import to_outcome
 
-LEAD = 200
-"""Characters of an error that its short form shows."""
-
 
 def outcome(server: str, result: CallToolResult) -> Outcome:
     """What a call came to: text as it is, structured content where the text does not say it already, other media described."""
     text = "\n".join(_parts(result)) or "(empty)"
     failure = None
     if result.is_error:
-        failure = Failure(code="failed", message=f"the MCP server {server} says: {' '.join(text.split())[:LEAD]}")
+        failure = Failure(code="failed", message=f"the MCP server {server} calls it an error")
     shown = to_outcome(text)
     return Outcome(success=not result.is_error, content=fence(server, shown.content), error=failure, full=shown.full)
 

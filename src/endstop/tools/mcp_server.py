@@ -40,6 +40,8 @@ BACK_OFF = (0.0, 1.0, 2.0, 4.0, 8.0, 16.0, 30.0)
 """Seconds before a dead server is started again, by how often it died without answering in between."""
 CLOSE = 8.0
 """Seconds a link may take to end in good order; a process that stays takes up to 5 of them."""
+WORDS = 1_000
+"""Characters of a complaint that are passed on."""
 PAGES = 32
 """Pages of a list of tools that are read."""
 _PASSED_ON = ("PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LC_ALL", "TMPDIR", "TZ")
@@ -64,6 +66,14 @@ class Place(msgspec.Struct, frozen=True):
     environment: Mapping[str, str]
     logs: Path
     clean: Callable[[str], str]
+
+
+class CallFailed(ToolError):
+    """A call came to nothing. ``said`` are words of the server, which are data; ``ran`` is False if it provably did not run."""
+
+    def __init__(self, code: str, message: str, *, said: str = "", ran: bool = True) -> None:
+        super().__init__(code, message)
+        self.said, self.ran = said, ran
 
 
 class Lost(Exception):
@@ -172,19 +182,18 @@ class Server:
         """Call a tool; a dead server is started again, once.
 
         Raises:
-            ToolError: "timeout"; "effect_unknown", it died while a call ran that may not be sent twice; "failed".
+            CallFailed: "timeout"; "effect_unknown", it died while a call ran that may not be sent twice; "failed".
         """
         try:
             return await self._ask(tool, arguments)
         except Lost as lost:
             if lost.sent and not repeatable:
-                hint = "look whether it took effect before you call it again"
-                problem = f"the MCP server {self.name} died while the call ran: {lost}"
-                raise ToolError("effect_unknown", problem, hint=hint) from None
+                problem = f"the MCP server {self.name} died while the call ran: {lost}; look whether it took effect"
+                raise CallFailed("effect_unknown", problem, said=self.log.last()) from None
         try:
             return await self._ask(tool, arguments)
         except Lost as lost:
-            raise ToolError("failed", f"the MCP server {self.name} died again: {lost}", hint=self._said()) from None
+            raise CallFailed("failed", f"the MCP server {self.name} died again: {lost}", said=self.log.last()) from None
 
     async def close(self) -> None:
         """End it, with everything it began."""
@@ -227,12 +236,13 @@ class Server:
 
         Raises:
             Lost: the link ended.
-            ToolError: it was not answered in time, or not as a tool answers.
+            CallFailed: it was not answered in time, or not as a tool answers.
         """
         try:
             client = await self._open()
         except Exception as error:  # noqa: BLE001  foreign code: whatever it is, it does not start
-            raise ToolError("failed", self._dead(error).message, hint=self._said()) from None
+            problem = f"the MCP server {self.name} is gone and does not start again: {self._problem(error)[0]}"
+            raise CallFailed("failed", problem, said=self.log.last(), ran=False) from None
         connection, request = self._connection, CallToolRequest(params=CallToolRequestParams(name=tool, arguments=arguments))
         assert connection is not None
         try:
@@ -240,17 +250,16 @@ class Server:
             async with asyncio.timeout(self.config.timeout):
                 result = await client.session.send_request(request, CallToolResult)
         except TimeoutError:
-            raise ToolError("timeout", await self._unanswered(client, connection)) from None
+            raise CallFailed("timeout", await self._unanswered(client, connection)) from None
         except MCPError as error:
             if error.code == CONNECTION_CLOSED or not connection.alive:
                 raise Lost(await connection.close(), sent=True) from None
             if error.code == INVALID_REQUEST and error.message == "Session terminated":
                 connection.end("it has forgotten the session")
                 raise Lost(await connection.close(), sent=False) from None
-            raise ToolError("failed", f"the MCP server {self.name} refuses the call: {self._reason(error)}") from None
+            raise CallFailed("failed", f"the MCP server {self.name} refuses the call", said=self._reason(error)) from None
         except (ValidationError, RuntimeError, ValueError) as error:
-            first = str(error).partition("\n")[0]
-            raise ToolError("failed", f"the MCP server {self.name} gave no result of a tool: {first}") from None
+            raise CallFailed("failed", f"the MCP server {self.name} gave no result of a tool", said=str(error)[:WORDS]) from None
         self._deaths = 0
         return result
 
@@ -271,36 +280,34 @@ class Server:
 
     def _reason(self, error: BaseException) -> str:
         refused = f" (HTTP {self._refused[-1]})" if self._refused else ""
-        return f"{str(error).strip() or type(error).__name__}{refused}"
-
-    def _said(self) -> str:
-        last = self.log.last()
-        return f"its last words: {last}" if last else ""
+        return f"{str(error).strip()[:WORDS] or type(error).__name__}{refused}"
 
     def _dead(self, error: BaseException) -> UsageError:
         """Why it does not start, in words: what was tried, what it said, what to do."""
-        config = self.config
-        tried = config.url or " ".join([config.command or "", *config.args])
-        match error:
-            case FileNotFoundError():
-                problem, hint = "it, or the interpreter it names, is not found", "install it, or give its whole path"
-            case PermissionError():
-                problem, hint = "it may not be run", "chmod +x, or call its interpreter"
-            case TimeoutError():
-                problem, hint = f"it did not answer within {START:g} s", "does it speak MCP? run it by hand"
-            case ValidationError():
-                wrong = error.errors()[0]
-                at = ".".join(str(part) for part in wrong["loc"])
-                problem, hint = f"what it answers is not valid: {at}: {wrong['msg']}", "report it to whoever makes the server"
-            case _ if config.url:
-                problem, hint = self._reason(error), "is it running, and are url and headers right?"
-            case MCPError(code=code) if code == CONNECTION_CLOSED and self._connection:
-                problem, hint = self._connection.why, "run it by hand to see why"
-            case _:
-                problem, hint = self._reason(error), "run it by hand to see why"
+        problem, hint = self._problem(error)
+        tried = self._place.clean(self.config.url or " ".join([self.config.command or "", *self.config.args]))[:WORDS]
         said = self.log.last()
         told = f"; it said:\n{said}\n" if said else ""
         return UsageError(f"does not start: {tried}: {problem}{told}", where=f"mcp.{self.name}", hint=hint)
+
+    def _problem(self, error: BaseException) -> tuple[str, str]:
+        """(what is wrong with its start, what to do)"""
+        match error:
+            case FileNotFoundError():
+                return "it, or the interpreter it names, is not found", "install it, or give its whole path"
+            case PermissionError():
+                return "it may not be run", "chmod +x, or call its interpreter"
+            case TimeoutError():
+                return f"it did not answer within {START:g} s", "does it speak MCP? run it by hand"
+            case ValidationError():
+                wrong = error.errors()[0]
+                at = ".".join(str(part) for part in wrong["loc"])
+                return f"what it answers is not valid: {at}: {wrong['msg']}", "report it to whoever makes the server"
+            case _ if self.config.url:
+                return self._reason(error), "is it running, and are url and headers right?"
+            case MCPError(code=code) if code == CONNECTION_CLOSED and self._connection:
+                return self._connection.why, "run it by hand to see why"
+        return self._reason(error), "run it by hand to see why"
 
 
 def _root(error: BaseException) -> BaseException:
