@@ -319,7 +319,7 @@ class System:
             hidden=(self.settings.home,),
             network=policy.network,
             environment=os.environ,
-            logs=self.settings.home / "sessions" / session_id / "mcp",
+            logs=self.settings.home / "mcp",
             clean=self.redact.clean,
         )
         await servers.start()
