@@ -95,7 +95,7 @@ def test_blocked_says_what_is_needed(repo: Path, capsys: Terminal) -> None:
     """A reported block that nobody can lift exits 6 with the agent's reason and how to go on."""
     said = run(capsys, repo, BLOCKED)
     assert (said.code, "why          no password" in said.out) == (exits.BLOCKED, True)
-    assert "give what is needed, then: endstop resume " in said.out
+    assert "give what is needed, then:\n               endstop resume " in said.out
 
 
 def test_a_model_that_cannot_be_asked_fails(repo: Path, capsys: Terminal) -> None:

@@ -39,6 +39,8 @@ ABOUT: dict[str, Any] = {
     "gates": ["pytest -q"],
     "deliverables": [],
     "protect": "refuse",
+    "fallbacks": [],
+    "review": "none",
     "reachable": True,
 }
 
@@ -276,7 +278,7 @@ def test_a_capped_end() -> None:
     capped = state(*begin(), reached, closing("capped", "limit turns reached", limit="turns"), ended("capped", by="limit"))
     lines = text(view.summary(capped, None, T0))
     assert "why          the limit turns is full: 59 turns of 60 turns in this goal; what" in lines
-    assert "endstop resume 0193e2a1-b3c4 -l\n               turns=MORE" in lines
+    assert "raise the limit and resume:\n               endstop resume 0193e2a1-b3c4 -l turns=MORE" in lines
 
 
 def test_a_stuck_end_shows_the_pattern() -> None:

@@ -438,7 +438,8 @@ def following(state: State) -> list[str]:
         return ["next time give a gate (-g) that fails now and passes when it is done, or a judge (--judge)"]
     if state.phase in ENDED:
         limit = goal.limit.limit if goal.limit else "LIMIT"
-        return [NEXT[state.phase].replace(" ID", f" {id_}").format(limit=limit)]
+        words, _, command = NEXT[state.phase].replace(" ID", f" {id_}").format(limit=limit).rpartition(": ")
+        return [f"{words}:", command]  # a command on a line of its own, to be copied
     parked = goal.parked
     if state.phase == "waiting" and parked is not None and parked.on in ("question", "grant"):
         what = '"…"' if parked.on == "question" else "yes|no"
