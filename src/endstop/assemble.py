@@ -30,6 +30,7 @@ from endstop.errors import LeaseLost, StoreFull, UsageError
 from endstop.guards.permission import Permissions
 from endstop.guards.redaction import Redactor
 from endstop.host import git, spawn
+from endstop.host.clock import Steady
 from endstop.host.paths import inside
 from endstop.host.sandbox import Sandbox, clean_environment, detect
 from endstop.models.choose import make_model
@@ -76,7 +77,7 @@ class System:
 
     def __init__(self, settings: Settings, *, tools: Iterable[Tool] = (), clock: Clock = time.time) -> None:
         self.settings = settings
-        self.clock = clock
+        self.clock = Steady(clock)
         self.extra = tuple(tools)
         self.redact = Redactor(_secrets(settings))
         self.sandbox = detect()
@@ -457,9 +458,9 @@ class Running:
                 await self.session.close()
 
 
-def open_system(settings: Settings, *, tools: Iterable[Tool] = ()) -> System:
+def open_system(settings: Settings, *, tools: Iterable[Tool] = (), clock: Clock = time.time) -> System:
     """The system these settings describe; ``tools`` are further ones, made with ``endstop.tool``."""
-    return System(settings, tools=tools)
+    return System(settings, tools=tools, clock=clock)
 
 
 def _kill_leftovers(state: State) -> None:

@@ -58,7 +58,11 @@ class UsageError(EndstopError):
 
 
 class ModelError(EndstopError):
-    """A provider failed. ``kind`` is the class, ``status`` the HTTP status, ``retry_after`` the seconds it named."""
+    """A provider failed. ``kind`` is the class, ``status`` the HTTP status, ``retry_after`` the seconds it named.
+
+    ``billed``: the request was taken and its answer is lost or of no use, so it counts as spent; ``used`` are its input and
+    output tokens where the provider said them. Such a call is not made again without a reservation of its own.
+    """
 
     def __init__(
         self,
@@ -67,6 +71,8 @@ class ModelError(EndstopError):
         *,
         status: int | None = None,
         retry_after: float | None = None,
+        billed: bool = False,
+        used: tuple[int, int] | None = None,
         hint: str = "",
         where: str = "",
     ) -> None:
@@ -74,6 +80,8 @@ class ModelError(EndstopError):
         self.kind: ModelFault = kind
         self.status = status
         self.retry_after = retry_after
+        self.billed = billed
+        self.used = used
 
     @property
     def passing(self) -> bool:

@@ -6,6 +6,7 @@ import asyncio
 import os
 import shutil
 import subprocess
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -14,12 +15,13 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from endstop.assemble import Order, Running, System
+from endstop.assemble import Order, Running, System, open_system
 from endstop.core import events as ev
 from endstop.core.events import Contract, Gate
 from endstop.core.goal import State
 from endstop.errors import UsageError
 from endstop.runtime.control import control
+from endstop.settings import load
 from tests.runtime.server import go, message, pursue, serving, system
 
 CODE = "def one():\n    return 2\n"
@@ -487,3 +489,111 @@ def test_the_handoff_of_a_capped_goal_says_what_is_there_now(tmp_path: Path) -> 
     assert state.phase == "capped"
     assert state.goal.ended.handoff["deliverables"]["report.md"] not in ("absent", "empty")
     assert state.goal.ended.handoff["changedFiles"] == ["report.md"]
+
+
+def useless(usage: dict[str, int] | None) -> dict[str, Any]:
+    """An answer that was paid for and holds nothing."""
+    said: dict[str, Any] = {"id": "x", "object": "chat.completion", "model": "m", "choices": []}
+    return said | ({"usage": usage} if usage else {})
+
+
+@pytest.mark.parametrize("usage", [{"prompt_tokens": 9000, "completion_tokens": 1000}, None])
+def test_an_answer_that_was_paid_for_counts_even_if_it_is_of_no_use(usage: dict[str, int] | None, tmp_path: Path) -> None:
+    """With its reported usage, or with all that was reserved; it is not asked again within the same reservation."""
+
+    async def work() -> None:
+        async with serving(lambda request, n: useless(usage)) as server, system(server.url, repository(tmp_path)) as opened:
+            running = await opened.queue(order(opened, tmp_path, Contract(), {"tokens": 60_000.0, "turns": 9.0, "wall": 1e6}))
+            state = await running.drive(stay=False)
+            await running.close()
+            assert len(server.requests) == state.spend.turns == 1
+            spent = state.spend.input + state.spend.output
+            assert spent == 10_000 if usage else spent > 1_000
+            assert state.spend.estimated == (usage is None)
+
+    go(work())
+
+
+class Hanging:
+    """A workspace whose second look never comes back."""
+
+    def __init__(self, real: Any) -> None:
+        self.real, self.root, self.looks = real, real.root, 0
+
+    async def look(self, *arguments: Any) -> Any:
+        """The first one is quick."""
+        self.looks += 1
+        if self.looks > 1:
+            await asyncio.Event().wait()
+        return await self.real.look(*arguments)
+
+    async def fingerprint(self, contract: Contract) -> str:
+        """Quick."""
+        return str(await self.real.fingerprint(contract))
+
+
+def test_a_look_that_hangs_is_ended_by_the_goals_time_and_by_cancel(tmp_path: Path) -> None:
+    """Nothing is outside the limits: the wall clock and a person end it, and it still closes with a handoff."""
+    repository(tmp_path)
+
+    async def work(limits: dict[str, float], cancel: bool) -> State:
+        async with serving(script(DONE)) as server, system(server.url, tmp_path) as opened:
+            running = await opened.queue(order(opened, tmp_path, Contract(judge="none"), limits))
+            hanging = Hanging(running.perform.workspace)
+            running.perform.workspace = hanging
+            driving = asyncio.create_task(running.drive(stay=False))
+            if cancel:
+                await until_running(running, ev.GoalClaimed)
+                running.control(ev.GoalClosing(target="cancelled", reason="person", by="test", detail={}))
+            state = await asyncio.wait_for(driving, 30)
+            await running.close()
+            assert hanging.looks >= 2
+            return state
+
+    assert go(work({"wall": 4.0}, False)).phase == "capped"
+    assert go(work({}, True)).phase == "cancelled"
+
+
+def test_a_clock_that_is_set_back_does_not_stretch_a_limit(tmp_path: Path) -> None:
+    """Time that really passed counts, whatever the wall clock says."""
+    repository(tmp_path)
+    clock = {"offset": 0.0}
+    slow = message("", ("shell", {"command": "sleep 1"}))
+
+    async def work() -> State:
+        async with serving(script(*[slow] * 30)) as server:
+            environ = {**os.environ, "OPENAI_BASE_URL": server.url, "OPENAI_API_KEY": "test-key-1234567890"}
+            settings = load(cwd=tmp_path, environ=environ, flags={"permissions": {"allow": ["shell"]}, "stall": {"on": False}})
+            async with open_system(settings, clock=lambda: time.time() + clock["offset"]) as opened:
+                running = await opened.queue(order(opened, tmp_path, Contract(judge="none"), {"wall": 5.0}))
+                driving = asyncio.create_task(running.drive(stay=False))
+                await until_running(running, ev.ToolStart)
+                clock["offset"] = -3600.0
+                state = await asyncio.wait_for(driving, 30)
+                await running.close()
+                return state
+
+    state = go(work())
+    assert state.phase == "capped"
+    assert state.spend.by_tool["shell"] <= 6
+
+
+def test_a_green_gate_whose_inputs_were_changed_shows_nothing(tmp_path: Path) -> None:
+    """A default protected test was rewritten: it is not refused, but nothing is verified by that gate."""
+    repository(tmp_path)
+    (tmp_path / "test_one.py").write_text("from code_ import one\n\n\ndef test_one():\n    assert one() == 1\n")
+    subprocess.run(["git", "add", "."], cwd=tmp_path, check=True)
+    subprocess.run(["git", "commit", "-qm", "a test"], cwd=tmp_path, check=True)
+    cheat = message("", ("write_file", {"path": "test_one.py", "content": "def test_one():\n    pass\n"}))
+    contract = Contract(gates=[Gate(gate_id="g", run=f"{sys.executable} -m pytest -q -p no:cacheprovider")], judge="none")
+    state, _ = ends(script(cheat, DONE), tmp_path, contract)
+    assert (state.phase, state.goal.ended.verified) == ("done", False)
+    assert state.goal.ended.handoff["protectedChanged"] == ["test_one.py"]
+    honest, _ = ends(script(FIX, DONE), repository_again(tmp_path), contract)
+    assert (honest.phase, honest.goal.ended.verified) == ("done", True)
+
+
+def repository_again(folder: Path) -> Path:
+    """As it was committed."""
+    subprocess.run(["git", "checkout", "-q", "."], cwd=folder, check=True)
+    return folder

@@ -163,7 +163,8 @@ def tampered(evidence: Evidence, contract: Contract) -> list[str]:
 def discriminating(evidence: Evidence, contract: Contract) -> list[str]:
     """Criteria that were red or absent at the start and are green now."""
     shown = []
-    for gate in contract.gates:
+    changed = evidence.look is not None and bool(evidence.look.protected or evidence.look.named) and contract.protect != "flag"
+    for gate in () if changed else contract.gates:  # green, but not by the checks that were there at the start
         state = evidence.gates.get(gate.gate_id)
         if state and state.outcome == "pass" and state.baseline == "fail" and fresh(evidence, gate):
             shown.append(f"gate {gate.run} (red at the start, green now)")

@@ -99,7 +99,9 @@ def handoff(state: State, now: float, phase: Phase, verified_by: list[str], miss
 def _why_claimed(state: State, verified_by: list[str]) -> str:
     if verified_by:
         return "verified"
-    goal = state.goal
+    goal, look = state.goal, state.evidence.look
+    if goal is not None and goal.contract.gates and look is not None and look.protected:
+        return f"the gates are green, but files they rely on were changed: {', '.join(look.protected[:5])}"
     if goal is not None and goal.contract.gates:
         return "gates still green, nothing shows the objective"
     return "claimed: nothing that looked could show the objective"

@@ -136,9 +136,9 @@ class Reader:
             self._take(self._source.rest())
             cut = self._broken or self._finish is None
         if cut and not self.began:
-            raise ModelError("network", "the connection ended before an answer came")
+            raise ModelError("network", "the connection ended before an answer came", billed=True)
         if not self._begun:
-            raise ModelError("server", "the answer holds no message")
+            raise ModelError("server", "the answer holds no message", billed=True)
         return self._answer(unique, cut)
 
     def _answer(self, unique: Unique, cut: bool) -> Answer:

@@ -184,7 +184,7 @@ class HttpModel:
                     timer.reschedule(loop.time() + limits.between)
                     size += len(chunk)
                     if size > LARGEST:
-                        raise ModelError("server", f"the answer is longer than {LARGEST} bytes")
+                        raise ModelError("server", f"the answer is longer than {LARGEST} bytes", billed=True)
                     text = reader.feed(chunk)
                     if text and watch:
                         watch(text)
@@ -200,13 +200,16 @@ class HttpModel:
         return self._session
 
     def _network(self, error: Exception) -> ModelError:
+        billed = False
         if isinstance(error, TimeoutError):
-            what = "could not connect in time" if isinstance(error, aiohttp.ServerTimeoutError) else "no answer in time"
+            billed = not isinstance(error, aiohttp.ServerTimeoutError)
+            what = "no answer in time" if billed else "could not connect in time"
         elif isinstance(error, aiohttp.ClientConnectorError):
             what = " ".join(str(error).split())
         else:  # refused half way, cut, or bytes that are no HTTP
+            billed = isinstance(error, aiohttp.ClientPayloadError)  # the answer had begun
             what = f"the connection broke ({type(error).__name__})"
-        return ModelError("network", what, hint=f"is {self.base} the right address, and does it answer?")
+        return ModelError("network", what, billed=billed, hint=f"is {self.base} the right address, and does it answer?")
 
 
 class HttpChat:

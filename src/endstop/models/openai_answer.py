@@ -121,9 +121,10 @@ class Reader:
             self._take(self._source.rest())
             cut = self._broken or (self._finish is None and not self._over)
         if cut and not self.began:
-            raise ModelError("network", "the connection ended before an answer came")
+            raise ModelError("network", "the connection ended before an answer came", billed=True)
         if not self._chosen:
-            raise ModelError("server", "the answer holds no choice")
+            used = (self._usage.input, self._usage.output) if self._usage else None
+            raise ModelError("server", "the answer holds no choice", billed=True, used=used)
         return self._answer(unique, cut)
 
     def _answer(self, unique: Unique, cut: bool) -> Answer:

@@ -103,7 +103,7 @@ class Reader:
         else:
             self._take(self._source.rest())
         if self._end is None and not self.began:
-            raise ModelError("network", "the connection ended before an answer came")
+            raise ModelError("network", "the connection ended before an answer came", billed=True)
         items = [item for _, item in sorted(self._items.items())]
         calls = [item for item in items if item.kind == "function_call"]
         finish = self._finish(bool(calls))

@@ -51,7 +51,7 @@ async def ask(
         except ModelError as error:
             wait = max(jitter() * min(CAP, BASE * 2 ** (attempt - 1)), error.retry_after or 0.0)
             late = deadline is not None and clock() + wait >= deadline
-            if not error.passing or attempt >= attempts or wait > CAP or late:
+            if not error.passing or error.billed or attempt >= attempts or wait > CAP or late:
                 raise
             if on_retry is not None:
                 on_retry(attempt, error, wait)

@@ -69,6 +69,7 @@ class Ask:
         if isinstance(answer, Answer):
             session.record(*self._answered(session, act, answer))
         elif isinstance(answer, ModelError):
+            session.record(*self._paid(session.state, act.purpose, act.turn_id, answer, self._model(session.state)))
             session.record(_failed(act, answer, session.clock()))
         else:
             outcome = "lost" if stopped == "timeout" else "interrupted"
@@ -120,6 +121,15 @@ class Ask:
             events.append(ev.TurnEnd(turn_id=act.turn_id, outcome="ok"))
         return events
 
+    def _paid(
+        self, state: State, initiator: str, turn_id: int | None, error: ModelError, asked: Model
+    ) -> tuple[ev.AssistantUsage, ...]:
+        """What a call cost whose answer is lost: what the provider said, else all that was reserved for it."""
+        if not error.billed:
+            return ()
+        usage = Usage(*error.used) if error.used else None
+        return (self._usage(initiator, turn_id, usage, state.spend.reserved, 1, asked),)
+
     def _usage(
         self,
         initiator: str,
@@ -160,6 +170,7 @@ class Ask:
                 goal.queued.objective, goal.contract, entries, max_output=act.max_output, budget=act.budget
             )
         except ModelError as error:
+            session.record(*self._paid(session.state, "judge", None, error, judge.model))
             result = "declined" if error.kind == "content_filter" else "unreachable"
             session.record(ev.GoalJudged(result=result, why=str(error), raw=""))  # type: ignore[arg-type]
             return
@@ -172,6 +183,7 @@ class Ask:
         try:
             answer = await chat.ask([UserText(act.prompt)], generation=0, max_output=act.max_output, tools=False)
         except ModelError as error:
+            session.record(*self._paid(state, "compaction", None, error, self._model(state)))
             session.record(ev.SessionError(error_type=error.kind, message=str(error), hint="the compaction goes on without it"))
             return
         usage = self._usage("compaction", None, answer.usage, state.spend.reserved, 1, self._model(state))

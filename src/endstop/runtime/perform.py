@@ -255,13 +255,19 @@ class Perform:
         state = session.state
         assert state.goal is not None
         seen, contract = state.evidence, state.goal.contract
-        try:
-            found = await self.workspace.look(act.purpose, seen.world, contract, seen.baseline)
-        except (EndstopError, OSError) as error:
-            found = _unseen(act.purpose, seen.world, contract, error)
-            hint = f"is {self.workspace.root} still there and readable?"
-            session.record(ev.SessionError(error_type="workspace", message=str(error), hint=hint))
-        session.record(found)
+        found: list[ev.WorkspaceObserved] = []
+
+        async def work() -> None:
+            try:
+                found.append(await self.workspace.look(act.purpose, seen.world, contract, seen.baseline))
+            except (EndstopError, OSError) as error:
+                hint = f"is {self.workspace.root} still there and readable?"
+                session.record(ev.SessionError(error_type="workspace", message=str(error), hint=hint))
+                found.append(_unseen(act.purpose, seen.world, contract, str(error)))
+
+        stopped = await Race(session).run(work())
+        if found or stopped != "interrupted":
+            session.record(found[0] if found else _unseen(act.purpose, seen.world, contract, f"not looked at: {stopped}"))
 
     # -- waiting
 
@@ -287,12 +293,12 @@ class Perform:
         await asyncio.gather(task, woken, return_exceptions=True)
 
 
-def _unseen(purpose: ev.LookPurpose, world: int, contract: ev.Contract, error: Exception) -> ev.WorkspaceObserved:
+def _unseen(purpose: ev.LookPurpose, world: int, contract: ev.Contract, why: str) -> ev.WorkspaceObserved:
     """A workspace that cannot be looked at: nothing of it counts as there."""
     return ev.WorkspaceObserved(
         purpose=purpose,
         world=world,
-        fingerprint=f"unreadable: {error}",
+        fingerprint=f"unreadable: {why}",
         paths=[],
         diff="",
         protected=[],
