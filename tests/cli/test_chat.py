@@ -160,3 +160,27 @@ def test_what_a_session_keeps_cannot_be_given_again(repo: Path, capsys: pytest.C
     assert "no model is chosen" in call(capsys, "chat").err
     assert "no session begins so" in call(capsys, "chat", "zzz").err
     assert call(capsys, "ps").out == "no goals\n"
+
+
+def test_without_standard_input_there_is_nothing_to_say(repo: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A closed standard input is the end at once; a conversation in which nobody spoke is not listed."""
+    line = f'"{sys.executable}" -m endstop chat -m "{script(repo.parent, HELLO)}" <&-'
+    env = {**os.environ, "PYTHONPATH": source()}
+    done = subprocess.run(["bash", "-c", line], cwd=repo, env=env, capture_output=True, text=True, check=False, timeout=60)
+    assert (done.returncode, done.stdout) == (exits.OK, "")
+    assert call(capsys, "ps").out == "no goals\n"
+
+
+def test_no_secret_becomes_the_title_of_a_conversation(repo: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is typed is listed and kept without the values of keys."""
+    monkeypatch.setenv("SOME_API_KEY", "sk-0123456789-secret")
+    piped(repo, "use sk-0123456789-secret\n", "-m", script(repo.parent, HELLO))
+    listing = subprocess.run(
+        [sys.executable, "-m", "endstop", "ps"],
+        cwd=repo,
+        env={**os.environ, "PYTHONPATH": source()},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert ("use [" in listing.stdout, "sk-0123456789" in listing.stdout) == (True, False)

@@ -235,7 +235,7 @@ WRONG = {
     ("show",): "no goal was begun in this folder",
     ("resume",): "no goal was begun in this folder",
     ("answer", "yes"): "no goal was begun in this folder",
-    ("verify", "missing/file"): "cannot be read",
+    ("verify", "missing/file"): "there is no such file",
     ("export", "-o", "missing/file"): "no such folder",
     ("init", "-C", "missing"): "is no folder",
 }

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import sqlite3
 import subprocess
 import sys
 from pathlib import Path
@@ -188,6 +189,7 @@ def test_every_setting_is_shown_with_its_source(repo: Path, capsys: Terminal, mo
     assert lines["OPENAI_API_KEY"].endswith("is set, and never shown")
     assert SECRET not in said.out + said.err
     assert call(capsys, "show", "--config", "--turns").code == exits.USAGE
+    assert "of a folder" in call(capsys, "show", "01", "--config").err
 
 
 def test_models_are_listed_and_asked(repo: Path, capsys: Terminal, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -230,6 +232,16 @@ def test_spend_adds_up_by_model_goal_and_day(repo: Path, capsys: Terminal, monke
     assert call(capsys, "spend", "--since", "2100-01-01").out == "nothing was spent\n"
     assert call(capsys, "spend", "--by", "week").code == exits.USAGE
     assert "like 7d" in call(capsys, "spend", "--since", "yesterday").err
+
+
+def test_a_record_that_cannot_be_read_is_not_added_up(repo: Path, capsys: Terminal, home: Path) -> None:
+    """spend names the journal and how to look at it; nothing is skipped in silence."""
+    call(capsys, "run", "x", "-m", script(repo.parent, EDIT, DONE), "--judge", "none", "-q")
+    database = sqlite3.connect(home / "endstop/endstop.db", isolation_level=None)
+    database.execute("""UPDATE events SET line = replace(line, '"inputTokens":900', '"inputTokens":"x"')""")
+    database.close()
+    said = call(capsys, "spend")
+    assert (said.code, "endstop verify" in said.err, "Traceback" in said.err) == (exits.FAILED, True, False)
 
 
 def test_what_is_not_known_is_not_called_free() -> None:

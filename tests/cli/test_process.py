@@ -6,11 +6,13 @@ import json
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
 
 from endstop.cli import exits
+from endstop.cli.run import ONE_WISH
 from tests.cli.terminal import ASK, DONE, EDIT, GATE, PAINT, SLEEP, call, repository, script, start, turn, typed
 
 SLOW = turn("", delay=60.0)
@@ -60,6 +62,7 @@ def test_the_second_interrupt_cancels_with_everything_that_runs(repo: Path, caps
     process.send_signal(signal.SIGINT)
     assert process.stderr is not None
     assert process.stderr.readline() == "pausing; once more cancels the goal\n"
+    time.sleep(ONE_WISH)  # sooner it would be an echo of the first
     process.send_signal(signal.SIGINT)
     out, _ = process.communicate(timeout=30)
     assert process.returncode == exits.CANCELLED

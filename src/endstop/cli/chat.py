@@ -79,7 +79,10 @@ class Lines:
         self._ended = False
 
     def begin(self) -> None:
-        """Read from now on."""
+        """Read from now on; where standard input is closed there is nothing."""
+        if sys.stdin is None:
+            self.end()
+            return
         Thread(target=self._read, args=(asyncio.get_running_loop(),), daemon=True).start()
 
     def end(self) -> None:
@@ -198,7 +201,8 @@ class Talk:
             if not text.strip():
                 continue
             if first:
-                await self._system.store.describe(self._running.session.session_id, objective=out.line(text))
+                title = self._system.redact.clean(out.line(text))
+                await self._system.store.describe(self._running.session.session_id, objective=title)
                 first = False
             self._hear(text)
             await self._drive()

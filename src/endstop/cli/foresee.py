@@ -13,7 +13,7 @@ from endstop.checks import protect
 from endstop.cli import exits, here, out, view
 from endstop.cli.run import order, wanted
 from endstop.core.messages import ToolSpec
-from endstop.guards.permission import Rule, parse_rule
+from endstop.guards.rules import Rule, parse_rule
 from endstop.settings import Mode, Settings
 from endstop.tools.catalog import Catalog
 

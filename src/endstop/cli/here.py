@@ -107,4 +107,4 @@ def person() -> str:
 
 def interactive() -> bool:
     """Whether a person sits at this terminal and can be asked."""
-    return sys.stdin.isatty() and sys.stderr.isatty()
+    return sys.stdin is not None and sys.stdin.isatty() and sys.stderr.isatty()

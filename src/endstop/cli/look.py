@@ -54,6 +54,10 @@ def show(id: str | None, workspace: Path | None, wanted: list[str]) -> int:
     if len(wanted) > 1:
         raise UsageError(f"--{wanted[0]} and --{wanted[1]} are two pages", hint="ask for one at a time")
     if wanted == ["config"]:
+        if id is not None:
+            raise UsageError(
+                "settings are of a folder, not of a goal", where=f"show {id} --config", hint="leave the id out, or use -C"
+            )
         out.say(config.page(here.settings(workspace=workspace), out.columns() if sys.stdout.isatty() else view.WIDE))
         return exits.OK
 

@@ -16,7 +16,7 @@ from endstop.core import codec
 from endstop.core import events as ev
 from endstop.core.codec import Entry
 from endstop.core.limits import show
-from endstop.errors import UsageError
+from endstop.errors import StoreCorrupt, UsageError
 from endstop.settings import Settings
 from endstop.store.open import Store
 from endstop.store.sessions import SessionRow
@@ -63,7 +63,7 @@ def spend(workspace: Path | None, since: str | None, by: str) -> int:
         for row in await store.sessions(settings.workspace if workspace else None):
             if row.time < begin:
                 break  # the latest come first
-            for entry, usage in usages(await store.lines(row.id)):
+            for entry, usage in usages(row.id, await store.lines(row.id)):
                 if entry.time >= begin:
                     found.setdefault(BY[by](row, entry, usage), Sum()).add(usage)
         return found
@@ -72,13 +72,21 @@ def spend(workspace: Path | None, since: str | None, by: str) -> int:
     return exits.OK
 
 
-def usages(lines: Iterable[bytes]) -> Iterable[tuple[Entry, ev.AssistantUsage]]:
-    """The paid calls of a journal; nothing else in it is read."""
+def usages(id: str, lines: Iterable[bytes]) -> Iterable[tuple[Entry, ev.AssistantUsage]]:
+    """The paid calls of a journal; nothing else in it is read.
+
+    Raises:
+        StoreCorrupt: one of them cannot be read.
+    """
     for line in lines:
-        if USAGE in line[:HEAD]:
+        if USAGE not in line[:HEAD]:
+            continue
+        try:
             entry = codec.decode(line)
-            if isinstance(entry.event, ev.AssistantUsage):
-                yield entry, entry.event
+        except codec.BadLine as error:
+            raise StoreCorrupt(f"cannot be read: {error}", where=id, hint=f"endstop verify {short(id)}") from None
+        if isinstance(entry.event, ev.AssistantUsage):
+            yield entry, entry.event
 
 
 def moment(text: str, now: float) -> float:
