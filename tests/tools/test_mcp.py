@@ -94,18 +94,19 @@ def test_a_server_over_http(tmp_path: Path) -> None:
             first, much, again = await held.call("add", a=2, b=3), await held.call("much"), await held.call("add", a=3, b=3)
             process.kill()
             process.wait()
-            return first, much, again, await held.call("add", a=1, b=1)
+            return first, much, again, await held.call("add", a=1, b=1), await held.call("add", a=1, b=1)
 
     with over_http() as (url, process):
         with pytest.raises(UsageError, match=r"mcp.x: does not start: http://127.*HTTP 401.*headers"):
             asyncio.run(go_nowhere(tmp_path, McpServer(name="x", own=True, url=url)))
-        first, much, again, gone = asyncio.run(go(url, process))
+        first, much, again, gone, still = asyncio.run(go(url, process))
     assert [one.success for one in (first, much, again, gone)] == [True, False, True, False]
     assert "\n5\n" in first.content
     assert "\n6\n" in again.content
     assert len(much.content) < 2_000
     assert gone.error
-    assert "All connection attempts failed" in gone.content
+    assert (gone.error.code, gone.executed) == ("effect_unknown", True)
+    assert (still.success, still.executed, "All connection attempts failed" in still.content) == (False, False, True)
 
 
 async def go_nowhere(folder: Path, *configs: McpServer) -> None:

@@ -53,11 +53,11 @@ def _parts(result: CallToolResult) -> Iterator[str]:
 
 
 def _says(text: str, value: Any) -> bool:
-    """Whether a text is this value written as JSON, as servers do for clients that know no structure."""
+    """Whether a text is this value written as JSON, or all there is in it: servers write both for clients without structure."""
     try:
         return bool(msgspec.json.decode(text) == value)
     except (msgspec.DecodeError, UnicodeEncodeError, RecursionError):
-        return isinstance(value, dict) and value == {"result": text}
+        return isinstance(value, dict) and list(value.values()) == [text]
 
 
 def _described(block: ContentBlock) -> str:
