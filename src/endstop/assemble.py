@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import secrets
 import time
@@ -24,12 +25,13 @@ from endstop.core import codec
 from endstop.core import events as ev
 from endstop.core.apply import replay
 from endstop.core.context import SYSTEM, measure_head
-from endstop.core.goal import Kit, Profile, State, open_calls
+from endstop.core.goal import Kit, Profile, State, open_calls, with_rules
 from endstop.core.messages import Head
 from endstop.errors import LeaseLost, StoreFull, UsageError
 from endstop.guards.permission import Permissions
 from endstop.guards.redaction import Redactor
 from endstop.host import git, spawn
+from endstop.host.background import Background
 from endstop.host.clock import Steady
 from endstop.host.paths import inside
 from endstop.host.sandbox import Sandbox, clean_environment, detect
@@ -49,6 +51,7 @@ from endstop.tools.edit import EditFile, WriteFile
 from endstop.tools.files import ListFiles, ReadFile
 from endstop.tools.kernel import KERNEL_SPECS
 from endstop.tools.plan import Plan
+from endstop.tools.processes import ProcessControl, Processes
 from endstop.tools.search import Search
 from endstop.tools.shell import Shell, mark_of
 
@@ -221,16 +224,16 @@ class System:
         )
         return start, goal
 
-    async def take(self, session_id: str) -> Running:
-        """Take up a session that exists.
+    async def take(self, session_id: str, *, allow: Sequence[str] = ()) -> Running:
+        """Take up a session that exists; ``allow`` are permission rules that its goal gets with the event that resumes it.
 
         Raises:
-            UsageError: another process drives it, its folder is gone, or another goal works there.
+            UsageError: another process drives it, its folder is gone, another goal works there, or a rule cannot be read.
         """
         row = await self.store.find(session_id)
         state = replay(await self.store.entries(session_id))
         root = usable_workspace(Path(row.workspace))
-        queued = state.goal.queued if state.goal else _terms(root, state.model, state.limits, state.rules)
+        queued = with_rules(state.goal.queued, allow) if state.goal else _terms(root, state.model, state.limits, state.rules)
         model = self.model(queued.model)
         judge = self._judge(queued.contract, model)
         about = await git.describe(root)
@@ -252,10 +255,12 @@ class System:
             place=lambda path: inside(root, path),
         )
 
-    def catalog(self, policy: ev.Policy) -> Catalog:
-        """The tools of a session."""
+    def catalog(self, policy: ev.Policy, background: Background | None = None) -> Catalog:
+        """The tools of a session; commands go on in the background where there is one."""
         hidden, environment = [self.settings.home], clean_environment(os.environ, _secrets(self.settings))
-        return Catalog([*_tools(Shell(self.sandbox, hidden, policy.network, environment), hidden), *self.extra], KERNEL_SPECS)
+        shell = Shell(self.sandbox, hidden, policy.network, environment, background=background)
+        after: list[Tool] = [Processes(background), ProcessControl(background)] if background else []
+        return Catalog([*_tools(shell, hidden), *after, *self.extra], KERNEL_SPECS)
 
     def _judge(self, contract: ev.Contract, model: Model) -> ModelJudge | None:
         if contract.judge == "none":
@@ -275,7 +280,8 @@ class System:
     ) -> Running:
         hidden, network = [self.settings.home], goal.policy.network
         environment = clean_environment(os.environ, _secrets(self.settings))
-        catalog = self.catalog(goal.policy)
+        background = Background(self.settings.home / "sessions" / session_id / "processes")
+        catalog = self.catalog(goal.policy, background)
         kit = self._kit(catalog, goal.policy, root, model, judge, goal.fallbacks)
         session = await load(self.store, session_id, kit, clock=self.clock, redact=self.redact)
         try:
@@ -286,6 +292,7 @@ class System:
             raise
         kit.lock, kit.hooks = str(root), tuple(goal.contract.hooks)
         _kill_leftovers(session.state)
+        background.attach(session.state.processes)
         folder = Folder(root, self.settings.home / "sessions" / session_id)
         perform = Perform(
             model,
@@ -293,6 +300,7 @@ class System:
             folder,
             Gates(self.sandbox, hidden, environment, network),
             judge,
+            background=background,
             others={name: self.model(name) for name in goal.fallbacks},
             hooks=Hooks(
                 session_id,
@@ -430,12 +438,21 @@ class Running:
         self.perform.ask.watch = watch
         if emit is not None and emit not in self.session.emit:
             self.session.emit.append(emit)
+        hearing = asyncio.create_task(self._hear())
         try:
             return await drive(self.session, self.perform, stay=stay, chat=chat)
         except StoreFull:
             self._sound = False
             await self.session.pause_unwritten()
             raise
+        finally:
+            hearing.cancel()
+
+    async def _hear(self) -> None:
+        """The ends of background processes, as they come."""
+        background = self.perform.background
+        while background is not None:
+            self.session.control(await background.wait_any())
 
     def control(self, *events: ev.Event) -> None:
         """Something a person does in this process while it runs."""
@@ -453,6 +470,8 @@ class Running:
         """Let the session go in good order; after a full disk the next holder finds it as after a crash."""
         if self.servers is not None:
             await self.servers.close()
+        if self.perform.background is not None:
+            self.perform.background.close()
         if self._sound:
             with suppress(StoreFull, LeaseLost):
                 await self.session.close()

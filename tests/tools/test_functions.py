@@ -318,7 +318,7 @@ def test_a_tool_with_a_broken_schema_is_refused_not_run() -> None:
     [
         ("wait", {"seconds": 5}, None),
         ("wait", {"file": "out.txt", "until": "2026-11-30T17:02:11Z"}, None),
-        ("wait", {}, "the arguments must hold at least 1 of seconds, until, file"),
+        ("wait", {}, "the arguments must hold at least 1 of seconds, until, file, process"),
         ("wait", {"seconds": 0}, '"seconds" must be more than 0, got 0'),
         ("wait", {"seconds": 90_000}, '"seconds" must be at most 86400, got 90000'),
         ("wait", {"until": "soon"}, '"until": "soon" is not a "date-time"'),

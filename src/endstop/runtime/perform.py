@@ -28,10 +28,12 @@ from endstop.core.effects import (
     RunGates,
     RunHooks,
     RunTools,
+    StopProcesses,
     Wait,
 )
 from endstop.core.identity import digests
 from endstop.errors import EndstopError, ToolError
+from endstop.host.background import Background
 from endstop.ports import GateRunner, HookRunner, Invocation, Judge, Model, Outcome, Tool, Watch, Workspace
 from endstop.runtime.ask import Ask
 from endstop.runtime.race import Race, time_is_up
@@ -68,6 +70,7 @@ class Perform:
         judge: Judge | None,
         *,
         hooks: HookRunner | None = None,
+        background: Background | None = None,
         others: Mapping[str, Model] | None = None,
         watch: Watch | None = None,
         attempts: int = 5,
@@ -75,6 +78,7 @@ class Perform:
     ) -> None:
         self.ask = Ask(model, others or {}, judge, watch=watch, attempts=attempts, jitter=jitter)
         self.tools, self.workspace, self.gates, self.hooks = tools, workspace, gates, hooks
+        self.background = background
         self._records = 0
 
     # -- commit points, decided here and nowhere else (docs/durability.md)
@@ -119,6 +123,8 @@ class Perform:
                 await self._run_tools(session, act)
             case RunGates() | RunHooks() | AskJudge() | Compact():
                 await self._check(session, act)
+            case StopProcesses():
+                await self._stop_processes(session, act)
             case Look():
                 await self._look(session, act)
             case Wait():
@@ -268,6 +274,16 @@ class Perform:
         stopped = await Race(session).run(work())
         if found or stopped != "interrupted":
             session.record(found[0] if found else _unseen(act.purpose, seen.world, contract, f"not looked at: {stopped}"))
+
+    async def _stop_processes(self, session: Session, act: StopProcesses) -> None:
+        """Each of them leaves its end in the journal, also one that cannot be stopped."""
+        for name in act.ids:
+            try:
+                ended = await self.background.kill(name) if self.background is not None else None
+            except ToolError as error:
+                ended = ev.ProcessExited(process_id=name, output=f"it could not be stopped: {error.message}")
+            if name in session.state.processes:
+                session.record(ended or ev.ProcessExited(process_id=name, output=""))
 
     # -- waiting
 

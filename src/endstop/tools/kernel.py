@@ -20,11 +20,12 @@ def _text(words: str, **more: Any) -> dict[str, Any]:
 
 WAIT = _spec(
     "wait",
-    "Wait without using turns or tokens. Give a time, a file to wait for, or both: then the time bounds the wait.",
+    "Wait without using turns or tokens. Give a time, a file or process to wait for, or both: then the time bounds the wait.",
     {
         "seconds": {"type": "number", "exclusiveMinimum": 0, "maximum": 86_400, "description": "How long, at most one day."},
         "until": _text("Point in time as RFC 3339 with a zone, like 2026-11-30T17:02:11Z.", format="date-time"),
-        "file": _text("Path in the workspace; the wait ends when it exists or changes."),
+        "file": _text("Path in the workspace; the wait ends when it exists."),
+        "process": _text("Id of a process in the background; the wait ends when it ends."),
     },
     [],
     minProperties=1,
