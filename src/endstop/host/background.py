@@ -137,6 +137,7 @@ class Background:
         try:
             process.pid, reader = launch(process.folder, about, argv, cwd, env)
         except (OSError, ValueError) as error:
+            spawn.kill_marked(mark)
             shutil.rmtree(process.folder, ignore_errors=True)
             reason = (error.strerror or str(error)) if isinstance(error, OSError) else str(error)
             raise ToolError("failed", f"cannot start the command: {reason.lower()}") from None

@@ -70,7 +70,10 @@ def launch(folder: Path, about: About, argv: Sequence[str], cwd: Path, env: Mapp
         alive = closed_here(os.open(folder / shim.ALIVE, os.O_RDWR | os.O_CREAT, 0o600))
         lock = closed_here(fcntl.fcntl(alive, fcntl.F_DUPFD_CLOEXEC, 10))  # not the number it gets there: it must be inherited
         fcntl.flock(lock, fcntl.LOCK_EX)
-        reader, writer = map(closed_here, os.pipe())
+        reader, writer = os.pipe()
+        closed_here(writer)
+        on_failure = ours.enter_context(ExitStack())
+        on_failure.callback(os.close, reader)
         pid = os.posix_spawn(
             sys.executable,
             [sys.executable, "-I", "-S", *words],
@@ -83,7 +86,9 @@ def launch(folder: Path, about: About, argv: Sequence[str], cwd: Path, env: Mapp
             ],
             setsigmask=[signal.SIGTERM],
         )
-        return pid, os.dup(reader)
+        os.write(alive, b"%d\n" % pid)
+        on_failure.pop_all()
+        return pid, reader
 
 
 def read_about(folder: Path) -> About | None:

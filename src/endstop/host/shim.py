@@ -6,9 +6,9 @@ It outlives the runtime that began it, and stands outside the sandbox, so that w
 It imports only what comes with the interpreter: it is there in milliseconds, and takes a few megabytes.
 
 It is given: 1, a pipe that gets a byte whenever there is more output, and that closes when it is gone; 3, the file ``alive``,
-locked: the kernel lets go of the lock however it ends, so the lock tells whether it lives. In FOLDER it writes its pid to
-``alive``, output to ``out.N`` (N: how many bytes came before) and at the end ``exit``: exit code, signal, how, milliseconds.
-What is written to the fifo ``keys`` is typed into the terminal. SIGTERM, which is blocked at first, stops the command.
+locked: the kernel lets go of the lock however it ends, so the lock tells whether it lives. In FOLDER it writes output to
+``out.N`` (N: how many bytes came before) and at the end ``exit``: exit code, signal, how, milliseconds. What is written to the
+fifo ``keys`` is typed into the terminal. SIGTERM, which is blocked at first, stops the command.
 """
 
 from __future__ import annotations
@@ -86,12 +86,12 @@ class Spool:
 class Keeper:
     """The command and all it began. ``status`` is the command's own, as ``waitpid`` gives it."""
 
-    def __init__(self, folder: str, pid: int, output: int, keys: int | None) -> None:
+    def __init__(self, folder: str, pid: int, output: int, keys: int | None, wake: int) -> None:
         self.status: int | None = None
         self.children = True
         self.stopping = False
         self.output: int | None = output
-        self._pid, self._keys = pid, keys
+        self._pid, self._keys, self._wake = pid, keys, wake
         self._typed = b""
         self._spool = Spool(folder)
 
@@ -106,12 +106,12 @@ class Keeper:
         return True
 
     def _turn(self, seconds: float) -> None:
-        readers = [fd for fd in (self.output, None if self._typed else self._keys, _WAKE[0]) if fd is not None]
+        readers = [fd for fd in (self.output, None if self._typed else self._keys, self._wake) if fd is not None]
         writers = [self.output] if self._typed and self.output is not None else []
         readable, writable, _ = select.select(readers, writers, [], seconds)
-        if _WAKE[0] in readable:
+        if self._wake in readable:
             with suppress(BlockingIOError):
-                os.read(_WAKE[0], _CHUNK)
+                os.read(self._wake, _CHUNK)
             self._bury()
         if self.output in readable:
             self.read()
@@ -176,10 +176,6 @@ class Keeper:
         self.stopping = True
 
 
-_WAKE = os.pipe() if __name__ == "__main__" else (-1, -1)
-"""Gets a byte with every signal, so that none is slept through."""
-
-
 def _descendants() -> list[int]:
     """All of them. None is lost: orphans become our own children."""
     parents: dict[int, int] = {}
@@ -234,9 +230,10 @@ def _ends(terminal: bool) -> tuple[int, int, int]:
 
 def _keep(folder: str, cwd: str, seconds: str, terminal: bool, ctype: str, argv: list[str]) -> None:
     began = time.monotonic()
-    for fd in _WAKE:
+    wake, waker = os.pipe()  # gets a byte with every signal, so that none is slept through
+    for fd in (wake, waker):
         os.set_blocking(fd, False)
-    signal.set_wakeup_fd(_WAKE[1])
+    signal.set_wakeup_fd(waker)
     signal.signal(signal.SIGCHLD, lambda *_: None)
     output, writer, reader = _ends(terminal)
     keys = os.open(f"{folder}/{KEYS}", os.O_RDWR | os.O_NONBLOCK) if terminal else None
@@ -244,7 +241,7 @@ def _keep(folder: str, cwd: str, seconds: str, terminal: bool, ctype: str, argv:
     for fd in {writer, reader}:
         os.close(fd)
     os.set_blocking(output, False)
-    keeper = Keeper(folder, pid, output, keys)
+    keeper = Keeper(folder, pid, output, keys, wake)
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, keeper.stop)
     signal.pthread_sigmask(signal.SIG_SETMASK, ())  # what came before there was something to stop is heard now
@@ -281,7 +278,10 @@ def main() -> None:
     _, folder, cwd, seconds, terminal, ctype, *argv = sys.argv
     os.setsid()
     os.chdir("/")
-    os.write(LOCK, b"%d\n" % os.getpid())
+    for name in os.listdir("/dev/fd"):  # what the runtime itself inherited and did not keep to itself
+        if int(name) > LOCK:
+            with suppress(OSError):
+                os.close(int(name))
     for fd in (READY, LOCK):
         os.set_inheritable(fd, False)
     os.set_blocking(READY, False)
