@@ -15,7 +15,7 @@ import tree_sitter_bash
 from tree_sitter import Language, Node, Parser
 
 from endstop.guards import runners
-from endstop.guards.reading import Unreadable, Values, check, heredoc, resolve
+from endstop.guards.reading import Unreadable, Values, backquoted, check, heredoc, resolve
 from endstop.guards.words import MANY, MARKS, RESERVED, known
 
 _PARSER = Parser(Language(tree_sitter_bash.language()))
@@ -148,6 +148,9 @@ class _Reader:
             self._add([], [])
         elif kind == "file_redirect":
             self._redirect(node)
+        elif kind in ("heredoc_body", "expansion"):
+            for code in backquoted(node, self._raw):
+                self._code(code)
         elif kind == "command_substitution" and node.children and node.children[0].type == "`":
             self._code(re.sub(r'\\([$`\\"])', r"\1", self._of(node)[1:-1]))
 
@@ -161,15 +164,19 @@ class _Reader:
         if node.type == "test_command":  # no program: what it looks at is of no interest
             yield [node.children[0].type, MANY]
             return
-        for turn in range(self._values.turns(node)):
-            parts = [resolve(part, self._raw, self._values, turn) for part in self._parts(node)]
+        for values in self._values.variants(node):
+            parts = [resolve(part, self._raw, values) for part in self._parts(node)]
             self._plain = self._plain and all(len(part) == 1 for part in parts)
+            parts.append(["-"] * self._dash(node))
             yield [word for part in parts for word in part]
 
     def _parts(self, node: Node) -> Iterator[Node]:
         """The nodes that become words of a command: also those written behind a redirection."""
+        if node.type == "variable_assignment":
+            yield node
+            return
         for at, child in enumerate(node.children):
-            if child.type in ("file_redirect", "herestring_redirect"):
+            if child.type in ("file_redirect", "herestring_redirect") or (child.type == "$" and child.end_byte == _next(child)):
                 continue
             if node.type == "command" or child.is_named or at == 0:
                 yield child
@@ -182,6 +189,13 @@ class _Reader:
                     yield from inner.children_by_field_name("destination")[1:]
             break
 
+    def _dash(self, node: Node) -> bool:
+        """Whether a ``-`` stands between a command and its redirection."""
+        outer, after = node.parent, node.next_sibling
+        if outer is None or after is None or outer.type != "redirected_statement":
+            return False
+        return b"-" in self._raw[node.end_byte : after.start_byte]
+
     def _feed(self, node: Node) -> list[str] | None:
         """Text that a command reads from the line itself; None if its input comes from elsewhere."""
         outer = node.parent
@@ -192,7 +206,7 @@ class _Reader:
             if redirect.type == "heredoc_redirect":
                 found.append(heredoc(redirect, self._raw))
             elif redirect.type == "herestring_redirect":
-                found += [word for part in redirect.named_children for word in resolve(part, self._raw, self._values, 0)]
+                found += [word for part in redirect.named_children for word in resolve(part, self._raw, {})]
         return found or None
 
     def _add(self, words: Sequence[str], feed: list[str] | None) -> None:
@@ -238,15 +252,14 @@ class _Reader:
         operator = next(child.type for child in node.children if not child.is_named)
         if not targets:  # <&- closes
             return
-        words = resolve(targets[0], self._raw, self._values, 0)
-        if len(words) != 1:
-            raise Unreadable
-        if operator in ("<&", ">&") and re.fullmatch(r"\d*-?", words[0]):
-            return
         if len(targets) > 1 and not (node.parent and node.parent.type in ("redirected_statement", "heredoc_redirect")):
             raise Unreadable
-        if words[0] != "/dev/null":
-            self._redirects.append(Redirect(words[0], _LOOKS.get(operator, "write")))
+        for values in self._values.variants(targets[0]):
+            words = resolve(targets[0], self._raw, values)
+            if len(words) != 1:
+                raise Unreadable
+            if words[0] != "/dev/null" and not (operator in ("<&", ">&") and re.fullmatch(r"\d*-?", words[0])):
+                self._redirects.append(Redirect(words[0], _LOOKS.get(operator, "write")))
 
 
 def _below(root: Node) -> Iterator[Node]:
@@ -257,6 +270,11 @@ def _below(root: Node) -> Iterator[Node]:
         yield node
         if not (node.type == "command_substitution" and node.children and node.children[0].type == "`"):
             stack += reversed(node.children)
+
+
+def _next(node: Node) -> int:
+    """Where the next part begins."""
+    return node.next_sibling.start_byte if node.next_sibling else -1
 
 
 def _sayable(text: str) -> str:

@@ -9,7 +9,7 @@ from fnmatch import fnmatchcase
 from endstop.guards.commands import Line
 from endstop.guards.rules import Rule
 from endstop.guards.runners import program
-from endstop.guards.words import blank, known, may
+from endstop.guards.words import GLOB, blank, known, may
 
 Place = Callable[[str], str | None]
 _WRITING = ("write_file", "edit_file")
@@ -83,6 +83,8 @@ def _meets(rule: Rule, path: str, place: Place) -> bool:
     if known(path):
         names = {posixpath.normpath(path).lstrip("/"), place(path) or ""}
         return any(rule.paths.search(name) for name in names)
+    if rule.paths.search(posixpath.normpath(path.replace(GLOB, "x")).lstrip("/")):
+        return True
     folder, name = posixpath.split(path)
     wanted = posixpath.basename(rule.pattern.rstrip("/*"))
     hidden = wanted.startswith(".") and not name.startswith(".")

@@ -7,11 +7,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from itertools import product
+from math import prod
 
 from tree_sitter import Node
 
-from endstop.guards.words import CLOSE, COMMA, GAP, GLOB, MANY, OPEN, PART, known, unescape, unfold
+from endstop.guards.words import CLOSE, COMMA, GAP, GLOB, LEFT, MANY, OPEN, PART, RIGHT, known, unescape, unfold
 
 _WORD = re.compile(r"(?:[^\s|&;<>()$`\\\"'\x00-\x20\x7f]|\\[^\n]|\\\n)+")
 _NAME = re.compile(r"\$\{?([A-Za-z_]\w*)\}?")
@@ -52,10 +54,13 @@ _SINGLE = {"HOME", "PWD", "OLDPWD", "USER", "LOGNAME", "UID", "EUID", "PPID", "R
 """Variables that are one word."""
 _TAINTS = {"eval", "source", ".", "read", "readarray", "mapfile", "printf", "getopts", "let", "unset", "trap"}
 """Commands after which a variable may hold something that the line does not say."""
-_TURNS = 8
+_MOST = 16  # sets of values
+_BACKQUOTED = re.compile(r"(?<!\\)`((?:[^`\\]|\\.)*)`", re.DOTALL)
+_LIVE = re.compile(r"(?<!\\)(?:\\\\)*(?:\$[({\[]|`)")
+"""What expands, in text of which the grammar says that it does not."""
+_QUOTED_END = re.compile(r"^<<-?\s*['\"\\]")
 _QUOTED = re.compile(r'\\([$`"\\])|\\\n')
-_SPECIAL = {"{": OPEN, ",": COMMA, "}": CLOSE, "*": GLOB, "?": GLOB}
-_BRACKETS = re.compile(r"\[[^\[\]\s]+\]")
+_SPECIAL = {"{": OPEN, ",": COMMA, "}": CLOSE, "*": GLOB, "?": GLOB, "[": LEFT, "]": RIGHT}
 
 
 class Unreadable(Exception):
@@ -94,6 +99,8 @@ def _check_leaf(node: Node, raw: bytes) -> None:
     kind, parent = node.type, node.parent
     if node.is_missing:
         raise Unreadable
+    if kind in ("string", "heredoc_body", "expansion") and _LIVE.search(_BACKQUOTED.sub("", _dead(node, raw))):
+        raise Unreadable
     if kind == "word" and parent and parent.type != "expansion":
         begins = parent.type != "concatenation" or parent.children[0] == node
         if not _WORD.fullmatch(text) or (begins and text[0] == "#"):
@@ -106,6 +113,22 @@ def _check_leaf(node: Node, raw: bytes) -> None:
             raise Unreadable
 
 
+def _dead(node: Node, raw: bytes) -> str:
+    """The text of a node without the parts that the grammar found to expand."""
+    found, at = b"", node.start_byte + 2 * (node.type == "expansion")
+    for child in node.children:
+        if child.type.endswith(("expansion", "substitution")):
+            found, at = found + raw[at : child.start_byte], child.end_byte
+    text = (found + raw[at : node.end_byte]).decode("utf-8", "surrogateescape")
+    outer = node.parent
+    return "" if node.type == "heredoc_body" and outer and _QUOTED_END.search(_text(outer, raw)) else text
+
+
+def backquoted(node: Node, raw: bytes) -> list[str]:
+    """Code in backquotes where the grammar sees only text."""
+    return [re.sub(r"\\([$`\\])", r"\1", code) for code in _BACKQUOTED.findall(_dead(node, raw))]
+
+
 def _check_gaps(node: Node, raw: bytes, start: int, end: int) -> None:
     """Between the parts of a node stand blanks only; where nothing does, they are no two words."""
     at, before = start, None
@@ -113,7 +136,8 @@ def _check_gaps(node: Node, raw: bytes, start: int, end: int) -> None:
         gap = raw[at : child.start_byte].decode("utf-8", "surrogateescape")
         if gap:
             rest = _CONTINUED.sub("", gap)
-            if rest.strip(" \t\n") or not rest:
+            dash = node.type == "redirected_statement" and rest.strip() == "-"  # of which the grammar makes no word
+            if (rest.strip(" \t\n") and not dash) or not rest:
                 raise Unreadable
         elif before is not None and node.type not in _INSIDE and _touches(before, child, raw):
             raise Unreadable
@@ -128,6 +152,8 @@ def _touches(before: Node, after: Node, raw: bytes) -> bool:
         return False
     if after.type in _REDIRECTS:
         return raw[after.start_byte : after.start_byte + 1] not in (b"<", b">", b"&")
+    if "$" in (before.type, after.type):
+        return not (before.type == "$" and after.type == "string")  # $"…" is for translations
     return before.is_named and after.is_named and before.type not in ("heredoc_body", "comment") and after.type != "comment"
 
 
@@ -161,30 +187,31 @@ def heredoc(node: Node, raw: bytes) -> str:
 
 
 class Values:
-    """What the line itself gives to variables. A name that also gets something else has no values here.
+    """What the line itself gives to variables. A name that may also get something else has no values here; one that may not be
+    set yet has the empty one too.
 
     Args:
-        nodes: all nodes of the text.
+        nodes: all nodes of the text, in order.
         raw: the text.
     """
 
     def __init__(self, nodes: Iterable[Node], raw: bytes) -> None:
         self._raw = raw
         self._found: dict[str, list[str]] = {}
+        self._since: dict[str, int] = {}
         tainted: set[str] = set()
         for node in nodes:
             if node.type == "command_name" and _text(node, raw) in _TAINTS:
-                self._found = {}
-                return
+                tainted.add("IFS")
             if node.type == "expansion" and any(child.type in ("=", ":=") for child in node.children):
                 tainted.add(_text(node.named_children[0], raw) if node.named_children else "")
             for name, word in self._given(node):
-                if word is None:
+                if word is None or name == "IFS":
                     tainted.add(name)
                 else:
                     self._found.setdefault(name, []).append(word)
-        for name in tainted:
-            self._found.pop(name, None)
+                    self._since.setdefault(name, node.end_byte if _certain(node) else len(raw))
+        self._found = {} if "IFS" in tainted else {key: value for key, value in self._found.items() if key not in tainted}
 
     def _given(self, node: Node) -> list[tuple[str, str | None]]:
         """Names and values that a node gives."""
@@ -192,40 +219,57 @@ class Values:
         if variable is None or node.type not in ("variable_assignment", "for_statement"):
             return []
         name = _text(variable, self._raw)
-        values = node.children_by_field_name("value")
-        if any(child.type == "+=" for child in node.children) or variable.type != "variable_name":
+        if variable.type != "variable_name" or any(child.type == "+=" for child in node.children) or _odd(node):
             return [(name.partition("[")[0], None)]
         try:
-            words = [word for value in values for word in resolve(value, self._raw, None, 0)]
+            words = [word for value in node.children_by_field_name("value") for word in resolve(value, self._raw, {})]
         except Unreadable:
             return [(name, None)]
         return [(name, word if known(word) else None) for word in words or [""]]
 
-    def get(self, name: str, turn: int) -> str | None:
-        """The value of a variable; ``turn`` chooses among several."""
-        values = self._found.get(name)
-        return values[turn % len(values)] if values else None
+    def variants(self, node: Node) -> list[dict[str, str]]:
+        """What the variables of a node may be, one set of values after the other; none where that is too much to tell."""
+        names = dict.fromkeys(name for name in _NAME.findall(_text(node, self._raw)) if name in self._found)
+        choices = [dict.fromkeys([*self._found[name], *[""] * (node.start_byte < self._since[name])]) for name in names]
+        if prod(map(len, choices)) > _MOST:
+            return [{}]
+        return [dict(zip(names, values, strict=True)) for values in product(*choices)]
 
-    def turns(self, node: Node) -> int:
-        """How many values the variables of a node have at most."""
-        names = _NAME.findall(_text(node, self._raw)) if self._found else []
-        return min(_TURNS, max((len(self._found.get(name, ())) for name in names), default=1) or 1)
+
+def _certain(node: Node) -> bool:
+    """Whether an assignment is made whatever else happens."""
+    while node.parent and node.parent.type in ("variable_assignments", "list", "declaration_command"):
+        if node.parent.type == "list" and node.parent.children[0] != node:
+            return False
+        node = node.parent
+    following = node.next_sibling
+    return bool(node.parent and node.parent.type == "program") and not (following and following.type == "&")
+
+
+def _odd(node: Node) -> bool:
+    """Whether an assignment is for one command only, or of a kind that changes the value."""
+    outer = node.parent
+    if outer is None:
+        return False
+    return outer.type == "command" or (
+        outer.type == "declaration_command" and any(child.type == "word" for child in outer.children)
+    )
 
 
 # ----------------------------------------------------------------------------------------------------------------------- words
 
 
-def resolve(node: Node, raw: bytes, values: Values | None, turn: int) -> list[str]:
-    """The words that a node becomes, mostly one."""
-    words = unfold(_Resolver(raw, values, turn).text(node))
+def resolve(node: Node, raw: bytes, values: Mapping[str, str]) -> list[str]:
+    """The words that a node becomes, mostly one, with these variables set."""
+    words = unfold(_Resolver(raw, values).text(node))
     if words is None:
         raise Unreadable
     return words
 
 
 class _Resolver:
-    def __init__(self, raw: bytes, values: Values | None, turn: int) -> None:
-        self._raw, self._values, self._turn = raw, values, turn
+    def __init__(self, raw: bytes, values: Mapping[str, str]) -> None:
+        self._raw, self._values = raw, values
 
     def text(self, node: Node, quoted: bool = False) -> str:
         """What a node comes to; marks stand for what only bash knows."""
@@ -280,7 +324,7 @@ class _Resolver:
     def _variable(self, node: Node, said: str, quoted: bool) -> str:
         """A variable's value, if the line itself gives it one."""
         name = _NAME.fullmatch(said)
-        value = self._values.get(name[1], self._turn) if self._values and name else None
+        value = self._values.get(name[1]) if name else None
         if value is not None:
             return value if quoted else re.sub(r"[ \t\n]+", GAP, re.sub(r"[*?]", GLOB, value))
         several = "@" in said or "*" in said
@@ -292,20 +336,14 @@ def _unquoted(text: str) -> str:
     """A word without quotes: escapes resolved, what expands marked."""
     found, at = "", 0
     if re.match(r"~[\w+-]*(?:/|$)", text):
-        at = text.index("/") if "/" in text else len(text)
-        found = PART
+        found, at = GLOB, text.index("/") if "/" in text else len(text)
     while at < len(text):
-        character = text[at]
-        brackets = _BRACKETS.match(text, at)
-        if character == "\\":
+        if text[at] == "\\":
             found += text[at + 1 : at + 2].replace("\n", "")
-            at += 2
-        elif brackets:
-            found += GLOB
-            at = brackets.end()
-        else:
-            found += _SPECIAL.get(character, character)
             at += 1
+        else:
+            found += _SPECIAL.get(text[at], text[at])
+        at += 1
     return found
 
 

@@ -37,7 +37,7 @@ _VALUED = {"git": {"-C", "-c", "--git-dir", "--work-tree", "--namespace", "--exe
 _UNSAFE = {
     "git": "-c -C --config-env --exec-path --git-dir --work-tree --output --ext-diff --textconv --upload-pack --receive-pack "
     "--exec --open-files-in-pager -O -x",
-    "find": "-exec -execdir -ok -okdir -delete -fprint -fprint0 -fprintf -fls -files0-from",
+    "find": "-delete -fprint -fprint0 -fprintf -fls -files0-from",
     "fd": "-x -X --exec --exec-batch",
     "rg": "--pre --hostname-bin --search-zip -z",
     "sort": "-o --output --compress-program -T --files0-from",
@@ -131,8 +131,10 @@ def lets(rule: Rule, words: Sequence[str]) -> bool:
     """Whether a rule is certain to mean a command."""
     if not rule.words or any(map(computed, words)) or not always(rule.words, words):
         return False
-    unsafe = _UNSAFE.get(program(without_assignments(words)), "").split()
-    return not any(_is_option(word, option) for word in words for option in unsafe if option not in rule.words)
+    bare = without_assignments(words)
+    unsafe = [option for option in _UNSAFE.get(program(bare), "").split() if option not in rule.words]
+    options = bare[1 : bare.index("--")] if "--" in bare and program(bare) != "find" else bare[1:]
+    return not any(_is_option(word, option) for word in options for option in unsafe)
 
 
 def _is_option(word: str, option: str) -> bool:

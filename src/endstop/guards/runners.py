@@ -9,7 +9,7 @@ from itertools import pairwise
 
 import msgspec
 
-from endstop.guards.words import MANY, PART, known
+from endstop.guards.words import GLOB, MANY, PART, known
 
 SHELLS = frozenset({"bash", "sh", "dash", "zsh", "ksh", "mksh", "ash", "fish", "rbash"})
 ASSIGNMENT = re.compile(r"[A-Za-z_]\w*(\[[^]]*\])?\+?=")
@@ -57,6 +57,7 @@ _FORMS = {
     "builtin": _form(thin=True),
     "exec": _form("-a"),
     "coproc": _form(),
+    "!": _form(),
     "nohup": _form(thin=True),
     "time": _form("-f -o --format --output", thin=True),
     "timeout": _form("-s -k --signal --kill-after", 1, thin=True),
@@ -84,6 +85,7 @@ _FORMS = {
     "proot": _form("-r -b -w"),
     "bwrap": _form("--bind --ro-bind --chdir --setenv --proc --dev --tmpfs"),
     "busybox": _form(),
+    "xvfb-run": _form("-n -s -e -f -w"),
     "toybox": _form(),
     "caffeinate": _form("-t -w"),
     "script": _form("-c -I -O -T"),
@@ -113,7 +115,7 @@ _CODE_OPTIONS = {
     "bind": ("-x",),
     "env": ("-S", "--split-string"),
     "git": ("--exec", "--open-files-in-pager", "--upload-pack", "--receive-pack", "--tree-filter", "--index-filter"),
-    "tar": ("--to-command", "--use-compress-program", "-I", "--checkpoint-action", "--info-script", "-F"),
+    "tar": ("--to-command", "--use-compress-program", "-I", "--info-script", "-F"),
     "rsync": ("-e", "--rsh", "--rsync-path"),
     "rg": ("--pre",),
     "sort": ("--compress-program",),
@@ -124,7 +126,7 @@ _CODE_OPTIONS = {
     "less": ("--cmd",),
 }
 """Options whose value is run."""
-_SETTINGS = {"git": ("-c", "--config-env"), "ssh": ("-o",), "scp": ("-o",), "sftp": ("-o",)}
+_SETTINGS = {"tar": ("--checkpoint-action",), "git": ("-c", "--config-env"), "ssh": ("-o",), "scp": ("-o",), "sftp": ("-o",)}
 """Options whose value is ``name=…`` or ``name …``, where some names hold a command."""
 _FIND = frozenset({"-exec", "-execdir", "-ok", "-okdir"})
 
@@ -182,7 +184,7 @@ def _behind(words: Sequence[str]) -> Iterator[list[str]]:
         if word in _FIND:
             rest = list(words[number + 1 :])
             end = next((at for at, other in enumerate(rest) if other in (";", "+")), len(rest))
-            yield [part.replace("{}", PART) for part in rest[:end]]
+            yield [part.replace("{}", GLOB) for part in rest[:end]]
 
 
 def _values(words: Sequence[str], options: Sequence[str]) -> Iterator[str]:
@@ -257,8 +259,8 @@ def _xargs(words: Sequence[str]) -> Carried:
     commands = []
     for rest in rests:
         for mark in marks - {""}:
-            rest = [word.replace(mark, MANY) for word in rest]
-        commands.append([*rest[: rest.index(":::")], MANY] if ":::" in rest else [*rest, MANY])
+            rest = [word.replace(mark, GLOB) for word in rest]
+        commands.append([*rest[: rest.index(":::")], GLOB] if ":::" in rest else [*rest, GLOB])
     if name == "parallel":
         return Carried(commands=commands, code=[" ".join(rest) for rest in rests], opaque=not rests or rests[0][0] == ":::")
     return Carried(commands=commands)

@@ -20,11 +20,13 @@ MANY = "\ue001"
 GLOB = "\ue002"
 """The names that ``*``, ``?`` or ``[…]`` find: several words too, but known to be files."""
 OPEN, COMMA, CLOSE, GAP = "\ue003", "\ue004", "\ue005", "\ue006"
-"""Braces and the comma between alternatives, and where a value falls apart into words: only while a word is read."""
+LEFT, RIGHT = "\ue007", "\ue008"
+"""Braces and the comma between alternatives, where a value falls apart into words, brackets: only while a word is read."""
 RESERVED = re.compile("[\ue000-\ue00f]")
 MARKS = frozenset((PART, MANY, GLOB))
 _COMPUTED = re.compile(f"[{PART}{MANY}]")
 _SEVERAL = re.compile(f"[{MANY}{GLOB}]")
+_BRACKETS = re.compile(f"{LEFT}[^{LEFT}{RIGHT}/]+{RIGHT}")
 _TOKEN = re.compile(r"\[!?\]?[^\]]*\]|.", re.DOTALL)
 _MOST = 64  # words that one with braces becomes
 _ESCAPES = {"a": "\a", "b": "\b", "e": "\x1b", "E": "\x1b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v": "\v"}
@@ -66,6 +68,7 @@ def _escaped(found: re.Match[str]) -> str:
 
 def unfold(text: str) -> list[str] | None:
     """The words that text with alternatives and gaps becomes; None if they are too many to tell."""
+    text = _BRACKETS.sub(GLOB, text).replace(LEFT, "[").replace(RIGHT, "]")
     words = _alternatives(text) if text.count(OPEN) <= _MOST else None
     return None if words is None else [part for word in words for part in _parts(word)]
 
@@ -113,7 +116,7 @@ def may(pattern: Sequence[str], words: Sequence[str]) -> bool:
     for word in words:
         several = _SEVERAL.search(word)
         following = _stars(pattern, reached) | (reached if several and blank(word) else set())
-        first = word[: several.end()] if several else word
+        first = word[: word.index(MANY) + 1] if MANY in word else word  # where it may fall apart
         for at in reached:
             if at < len(pattern) and _meets(pattern[at], first, True):
                 following |= set(range(at + 1, len(pattern) + 1)) if several else {at + 1}
