@@ -203,7 +203,7 @@ def _wish(run: HookRun, ended: spawn.Ended, told: dict[str, Any]) -> Wish:
         return None, output if on in ("user_prompt", "session_start") else ""
     try:
         said = msgspec.json.decode(output.encode(errors="replace"), type=_Said)
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, RecursionError) as error:
         raise Crash(f"its JSON cannot be understood: {error}") from None
     return _meant(run, said, told)
 

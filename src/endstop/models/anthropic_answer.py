@@ -11,7 +11,7 @@ from endstop.errors import ModelError
 from endstop.models import kept
 from endstop.models.anthropic_wire import WHERE
 from endstop.models.faults import UNKNOWN, fault, read
-from endstop.models.lenient import Unreadable, count, decode, encode, mend, parse_arguments
+from endstop.models.lenient import Unreadable, count, decode, encode, given_arguments, mend, parse_arguments
 from endstop.models.sse import Source
 from endstop.models.transcript import Unique
 
@@ -85,7 +85,7 @@ class _Block:
         given = self.given.get("input")
         if self.pieces or not isinstance(given, dict) or not (given or whole):
             return parse_arguments("".join(self.pieces), whole=whole)
-        return mend(given) if whole else encode(given).decode()[:-1]
+        return given_arguments(given) if whole else encode(given).decode()[:-1]
 
     def unread(self) -> dict[str, Any]:
         """The block as it has to go back."""

@@ -168,7 +168,10 @@ def _response(message: AssistantText) -> pa.ModelResponse:
 def _requested(part: pa.ToolCallPart, finish: str) -> ToolRequest:
     given = part.args
     whole = finish not in PARTIAL
-    arguments = given if isinstance(given, dict) else lenient.parse_arguments(given or "", whole=whole)
+    if isinstance(given, dict):
+        arguments = lenient.given_arguments(given)
+    else:
+        arguments = lenient.parse_arguments(given or "", whole=whole)
     return ToolRequest(part.tool_call_id, part.tool_name, arguments)
 
 

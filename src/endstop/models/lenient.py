@@ -13,6 +13,8 @@ from endstop.core.messages import Arguments, ToolRequest
 T = TypeVar("T")
 _encoder = msgspec.json.Encoder()
 _arguments = msgspec.json.Decoder(dict[str, Any])
+DEEPEST = 100
+"""Levels that arguments may nest: whoever walks through them later does it by recursion."""
 _BAD_NAME = re.compile(r"[^a-zA-Z0-9_-]")
 
 
@@ -48,33 +50,67 @@ def decode(payload: bytes, decoder: msgspec.json.Decoder[T]) -> T:
 
 
 def mend(value: Any) -> Any:
-    """The same value with halves of surrogate pairs joined where they belong together and replaced where they do not."""
-    if isinstance(value, str):
-        try:
-            value.encode()
-        except UnicodeEncodeError:
-            return value.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
-        return value
-    if isinstance(value, dict):
-        return {mend(key): mend(item) for key, item in value.items()}
-    if isinstance(value, list):
-        return [mend(item) for item in value]
-    return value
+    """The same value with halves of surrogate pairs joined where they belong together and replaced where they do not. Built
+    without recursion: a server nests as deep as it likes."""
+    top: list[Any] = [value]
+    open_: list[Any] = [top]
+    while open_:
+        held = open_.pop()
+        for place, item in enumerate(held) if isinstance(held, list) else list(held.items()):
+            if isinstance(item, str):
+                held[place] = _mended(item)
+            elif isinstance(item, dict):
+                held[place] = {_mended(key): inner for key, inner in item.items()}
+                open_.append(held[place])
+            elif isinstance(item, list):
+                held[place] = item[:]
+                open_.append(held[place])
+    return top[0]
+
+
+def _mended(text: str) -> str:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+    return text
 
 
 def parse_arguments(text: str, *, whole: bool) -> Arguments:
-    """Arguments as an object, or the raw text where it is none. Nothing at all means no arguments, if the answer is ``whole``."""
+    """Arguments as an object, or the raw text where it is none, or nests deeper than ``DEEPEST``. Nothing at all means no
+    arguments, if the answer is ``whole``."""
     if whole and not text.strip():
         return {}
     try:
-        return _arguments.decode(text)
+        found = _arguments.decode(text)
     except (msgspec.DecodeError, UnicodeError, RecursionError):
-        pass
-    try:
-        found = json.loads(text, parse_constant=_refuse)  # takes lone surrogates
-    except (ValueError, RecursionError):
-        return str(mend(text))
-    return mend(found) if isinstance(found, dict) else str(mend(text))
+        try:
+            found = json.loads(text, parse_constant=_refuse)  # takes lone surrogates
+        except (ValueError, RecursionError):
+            return str(mend(text))
+        found = mend(found)
+    return found if isinstance(found, dict) and not _too_deep(found) else str(mend(text))
+
+
+def given_arguments(found: dict[str, Any]) -> Arguments:
+    """Arguments that came as an object; a text that says so where it nests deeper than ``DEEPEST``."""
+    return f"(nested deeper than {DEEPEST} levels)" if _too_deep(found) else dict(mend(found))
+
+
+def _too_deep(value: Any) -> bool:
+    """Whether something in it lies deeper than ``DEEPEST`` levels."""
+    level = [value]
+    for _ in range(DEEPEST):
+        level = [
+            inner
+            for item in level
+            if isinstance(item, dict | list)
+            for inner in (item.values() if isinstance(item, dict) else item)
+            if isinstance(inner, dict | list)
+        ]
+        if not level:
+            return False
+    return True
 
 
 def legal_arguments(request: ToolRequest) -> dict[str, Any]:
