@@ -168,10 +168,7 @@ def _response(message: AssistantText) -> pa.ModelResponse:
 def _requested(part: pa.ToolCallPart, finish: str) -> ToolRequest:
     given = part.args
     whole = finish not in PARTIAL
-    if isinstance(given, dict):
-        arguments = lenient.given_arguments(given)
-    else:
-        arguments = lenient.parse_arguments(given or "", whole=whole)
+    arguments = lenient.given_arguments(given) if isinstance(given, dict) else lenient.parse_arguments(given or "", whole=whole)
     return ToolRequest(part.tool_call_id, part.tool_name, arguments)
 
 
