@@ -21,8 +21,9 @@ from tempfile import TemporaryDirectory
 
 import msgspec
 
-from endstop.errors import EndstopError
+from endstop.errors import EndstopError, UsageError
 from endstop.host.paths import CACHES, open_beneath
+from endstop.host.programs import program, without
 
 TIMEOUT = 60.0
 """Seconds a git command may take; a FIFO planted as an ignore file would else block it for ever."""
@@ -99,8 +100,13 @@ def run_git(
     Raises:
         GitFailed: no git, an exit status that is not 0, or it took too long.
     """
-    env = {name: os.environ[name] for name in _KEPT if name in os.environ} | _OWN | dict(environment or {})
-    command = ["git", "-c", "safe.directory=*", "-c", "core.fsmonitor=false", "-c", "core.hooksPath=/dev/null", *arguments]
+    kept = without({name: os.environ[name] for name in _KEPT if name in os.environ}, cwd)
+    env = kept | _OWN | dict(environment or {})
+    try:
+        git = program("git", cwd)
+    except UsageError as error:
+        raise GitFailed(error.message, where="git", hint=error.hint) from None
+    command = [git, "-c", "safe.directory=*", "-c", "core.fsmonitor=false", "-c", "core.hooksPath=/dev/null", *arguments]
     where = f"git {arguments[0]}"
     try:
         if limit is not None:
