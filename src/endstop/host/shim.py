@@ -141,8 +141,7 @@ class Keeper:
             if error.errno != errno.EIO:
                 raise
             data = b""
-        if not data:
-            os.close(self.output)
+        if not data:  # not closed: that would hang up on a command that is about to end by itself
             self.output, self._typed = None, b""
             return False
         self._spool.take(data)
