@@ -256,11 +256,13 @@ class Talk:
     # -- stopping
 
     def _interrupt(self) -> None:
-        """Ctrl-C: ends the round; where none runs, the second one leaves."""
+        """Ctrl-C: ends the round; where none runs, the second one leaves. Through a pipe nobody goes on after it."""
         if self._driving is not None and not self._driving.done():
             self._interrupted = True
             self._control(ev.Abort(reason="interrupted", by=here.person()))
             out.say(["", "interrupted"], sys.stderr)
+            if not self._person:
+                self._lines.end()
         elif self._warned or not self._person:
             self._lines.end()
         else:
@@ -276,11 +278,7 @@ class Talk:
 
     def _say_what_this_is(self, new: bool) -> None:
         about, state = self._running.description | {"reachable": self._person}, self._running.session.state
-        lines = (
-            [f"endstop  chat {view.short(state.session_id)}"]
-            if new
-            else [f"endstop  goes on with {view.short(state.session_id)}"]
-        )
+        lines = [f"endstop  {'chat' if new else 'goes on with'} {view.short(state.session_id)}"]
         lines += view.row("model", view.model_words(about["model"], about["scripted"], about["priced"]))
         if self._person:
             lines += [*view.rows("may", view.may(about)), "", "Ctrl-C interrupts, Ctrl-D leaves."]
