@@ -112,7 +112,3 @@ def _around(line: str, at: int) -> str:
         return line
     start = max(0, min(at - WIDTH // 3, len(line) - WIDTH))
     return ("…" if start else "") + line[start : start + WIDTH] + ("…" if start + WIDTH < len(line) else "")
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1]))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
@@ -12,6 +11,7 @@ import msgspec
 
 from endstop.core.events import Failure
 from endstop.host import spawn
+from endstop.host.imports import isolated
 from endstop.ports import Invocation, Outcome
 from endstop.tools import grep
 from endstop.tools.confine import Place
@@ -42,9 +42,9 @@ class Search(FunctionTool[..., object]):
         hidden = [os.path.realpath(folder) for folder in self._hidden]
         request = grep.Request(str(place.root), place.name, pattern, glob, hidden)
         ended = await spawn.run(
-            [sys.executable, "-P", "-W", "ignore", "-m", grep.__name__, msgspec.json.encode(request).decode()],
+            isolated(grep.__name__, msgspec.json.encode(request).decode()),
             cwd=place.root,
-            env={"PYTHONPATH": os.pathsep.join(sys.path), "PYTHONUTF8": "1", "PYTHONDONTWRITEBYTECODE": "1"},
+            env={},
             timeout=self._patience,
         )
         if ended.timed_out:
