@@ -109,7 +109,7 @@ def test_hooks_add_up_and_only_the_user_s_own_are_his(project: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ('on = "stopp"\nrun = "x"', r"hook 1\.on: unknown value \(one of stop, pre_tool"),
+        ('on = "stopp"\nrun = "x"', r"hook 1\.on: unknown value 'stopp' \(one of stop, pre_tool"),
         ('on = "pre_tool"\nrun = "x"\nmatcher = "("', r"hook 1\.matcher: is no regular expression: missing \)"),
         ('on = "stop"\nrun = "x"\nmatcher = "shell"', r"hook 1\.matcher: there is no tool to match"),
         ('on = "stop"', r"hook 1: lacks run"),

@@ -479,7 +479,8 @@ def _complaint(text: str, where: str) -> UsageError:
     wanted = re.match(r"Expected ([a-z]+)", said)
     hint = _HINTS.get(key) or _HINTS.get(wanted[1] if wanted else "", "see docs/settings.md")
     said = said.replace("Object missing required field", "lacks").replace("Expected", "expected")
-    said = "unknown value" if key in CHOICES else said
+    named = re.search(r"Invalid enum value (.+)", said)
+    said = f"unknown value {named[1].strip(' -')}" if named else "unknown value" if key in CHOICES else said
     return UsageError(said, where=f"{where}: {place}" if place else where, hint=hint)
 
 

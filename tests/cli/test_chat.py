@@ -122,7 +122,7 @@ def test_at_a_terminal_one_talks_and_leaves_with_control_d(repo: Path) -> None:
     screen, code = typed(["chat", "-m", script(repo.parent, HELLO)], [("leaves.", "hello\n"), ("usd]", "\x04")], repo)
     assert code == exits.OK
     assert "Hello, I can hear you." in screen
-    assert "[1 turns" in screen
+    assert "[1 turn " in screen
     assert "go on with: endstop chat " in screen
 
 

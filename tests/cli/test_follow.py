@@ -70,7 +70,7 @@ def test_a_resident_survives_its_terminal_and_stays_for_an_answer(repo: Path, ca
     waiting = start("logs", id_, "-f", cwd=repo)
     assert waiting.stdout is not None
     assert any("waits        for question" in line for line in waiting.stdout)
-    assert re.search(rf"^{id_} waiting +\d+s +{pid}  ", call(capsys, "ps").out, re.MULTILINE)
+    assert re.search(rf"^{id_} waiting \(question\) +\d+s +{pid}  ", call(capsys, "ps").out, re.MULTILINE)
     assert f"process {pid} goes on" in call(capsys, "answer", id_, "blue").out
     waiting.communicate(timeout=PATIENCE)
     assert "done (verified)" in call(capsys, "show", id_).out
@@ -183,3 +183,6 @@ def test_the_diff_is_kept_whatever_happened(repo: Path, capsys: Terminal, home: 
     call(capsys, "run", "x", "-m", script(repo.parent, EDIT, leak, ASK), "--judge", "none", "-q")
     text = next((home / "endstop/sessions").glob("*/diff.patch")).read_text()
     assert ("a + b" in text, "leak.txt" in text, "sk-0123456789" in text) == (True, True, False)
+    (repo / "late.txt").write_text("written after the process left\n")
+    assert call(capsys, "cancel").code == exits.OK
+    assert "late.txt" in next((home / "endstop/sessions").glob("*/diff.patch")).read_text()

@@ -82,8 +82,8 @@ def test_a_loop_is_stuck_and_shows_its_pattern(repo: Path, capsys: Terminal) -> 
     """The same call over and over ends as stuck, exit 5; show --stall names rule, counts and the calls behind it."""
     said = run(capsys, repo, LOOP)
     assert said.code == exits.STUCK
-    assert "why          stall: repeat: 6 times (read_file)" in said.out
-    assert "pattern: events " in said.out
+    assert "why          repeat: the same call gave the same result, 6 times (read_file)" in said.out
+    assert "               see events " in said.out
     page = call(capsys, "show", "--stall").out
     assert "repeat, 3 times: noticed" in page
     assert "repeat, 6 times: HALTED" in page
@@ -96,6 +96,27 @@ def test_blocked_says_what_is_needed(repo: Path, capsys: Terminal) -> None:
     said = run(capsys, repo, BLOCKED)
     assert (said.code, "why          no password" in said.out) == (exits.BLOCKED, True)
     assert "give what is needed, then:\n               endstop resume " in said.out
+
+
+def test_what_was_denied_is_shown_and_allowed_to_go_on(repo: Path, capsys: Terminal) -> None:
+    """A denied call shows its rule and the remedy, as the end and the report do; resume --allow lets just that through."""
+    make = turn("", ("shell", {"command": "touch made"}))
+    other = turn("", ("shell", {"command": "touch other"}))
+    said = run(capsys, repo, make, BLOCKED, make, other, DONE, arguments=("--mode", "ask", "--report", "../r.md"))
+    remedy = "--allow 'shell(touch made)'"
+    assert said.code == exits.BLOCKED
+    course, end = said.out.split("\nblocked  ")
+    flat = " ".join(end.split())
+    assert f"mode ask asks, and nobody could be asked; to allow it: {remedy}" in " ".join(course.split())
+    assert f"denied mode ask asks, and nobody could be asked; to allow it: {remedy}" in flat
+    assert flat.endswith(remedy)
+    assert "next allow what was denied; give what is needed, then: endstop resume" in flat
+    assert f"- mode ask asks, and nobody could be asked; to allow it: {remedy}" in (repo.parent / "r.md").read_text()
+    assert call(capsys, "resume", "--allow", "shell(").code == exits.USAGE
+    went_on = call(capsys, "resume", "--allow", "shell(touch made)")
+    assert ((repo / "made").exists(), (repo / "other").exists()) == (True, False)
+    assert "goes on      resumed by a person: --allow shell(touch made)" in went_on.out
+    assert len(went_on.out.split("\n\n")[0].splitlines()) == 3
 
 
 def test_a_model_that_cannot_be_asked_fails(repo: Path, capsys: Terminal) -> None:
@@ -114,8 +135,15 @@ def test_a_question_waits_is_answered_and_goes_on(repo: Path, capsys: Terminal) 
     assert call(capsys, "resume", "--note", "hurry").code == exits.USAGE
     assert call(capsys, "resume", "-q").code == exits.LATER
     id_ = said.out.split("goal ")[1][:13]
+    beyond = call(capsys, "answer", id_, "9")
+    assert (beyond.code, "there is no option 9" in beyond.err, "1 red, 2 blue" in beyond.err) == (exits.USAGE, True, True)
     answered = call(capsys, "answer", id_, "2")
     assert (answered.code, f"endstop resume {id_}" in answered.out) == (exits.OK, True)
+    assert answered.out.startswith("answered: blue\n")
+    shown = call(capsys, "show").out
+    assert shown.startswith("answered, not yet resumed  Make add() add")
+    assert f"next         endstop resume {id_}" in shown
+    assert "answered, not yet resumed" in call(capsys, "ps").out
     assert call(capsys, "answer", "red").code == exits.USAGE
     end = call(capsys, "resume")
     assert (end.code, "done (verified)" in end.out) == (exits.OK, True)
@@ -157,7 +185,7 @@ def test_a_goal_that_waits_is_cancelled_from_outside(repo: Path, capsys: Termina
     assert (said.code, said.out.split(":")[0]) == (exits.OK, "cancelled")
     assert call(capsys, "ps").out.splitlines()[1][14:23] == "cancelled"
     late = call(capsys, "pause")
-    assert (late.code, "too late to pause: it is cancelled" in late.err) == (exits.FAILED, True)
+    assert (late.code, "too late to pause it: it is cancelled" in late.err) == (exits.USAGE, True)
 
 
 def test_a_paused_goal_is_resumed(repo: Path, capsys: Terminal) -> None:

@@ -221,7 +221,7 @@ def test_the_course_of_a_goal() -> None:
   claim        by task complete: It adds.
   returned     gate: gate fails: pytest -q
   limit        turns: 48 turns of 60 turns used
-  paused       user, by ann
+  paused       by ann
   goes on      resumed by a person: look twice"""
     )
 
@@ -277,15 +277,20 @@ def test_a_capped_end() -> None:
     reached = ev.LimitReached(limit="turns", unit="turns", scope="goal", spent=59, cap=60)
     capped = state(*begin(), reached, closing("capped", "limit turns reached", limit="turns"), ended("capped", by="limit"))
     lines = text(view.summary(capped, None, T0))
-    assert "why          the limit turns is full: 59 turns of 60 turns in this goal; what" in lines
+    assert "why          the limit turns is reached: 59 of 60 turns are used in this goal," in lines
     assert "raise the limit and resume:\n               endstop resume 0193e2a1-b3c4 -l turns=MORE" in lines
 
 
 def test_a_stuck_end_shows_the_pattern() -> None:
     """The rule's words and the events behind them."""
-    stuck = state(*begin(), closing("stuck", "stall: repeat: 6 times", seqs=[9, 14]), ended("stuck", by="stall"))
-    lines = view.summary(stuck, None, T0)
-    assert lines[1:3] == ["  why          stall: repeat: 6 times", "               pattern: events 9, 14"]
+    detail = {"rule": "repeat", "pattern": "repeat: 6 times (read_file)", "count": 6, "seqs": [9, 14]}
+    stuck = state(*begin(), closing("stuck", "stall: repeat: 6 times (read_file)", **detail), ended("stuck", by="stall"))
+    assert (
+        text(view.summary(stuck, None, T0)[1:3])
+        == """\
+  why          repeat: the same call gave the same result, 6 times (read_file)
+               see events 9, 14"""
+    )
 
 
 def test_waiting_says_for_what_and_how_to_go_on() -> None:
@@ -339,7 +344,7 @@ def test_the_live_view() -> None:
     console.print(picture(state(*begin(), *turn(1, call), start), T0 + 20, "and \x1b[0m now", 80))
     shown = stream.getvalue()
     for words in (
-        "working", "turns", "1 turns of 60 turns", "runs         shell make ·[31m all", "missing      gate fails: pytest -q",
+        "working", "turns", "1 turn of 60 turns", "runs         shell make ·[31m all", "missing      gate fails: pytest -q",
         "gate         RED (exit 1, 1 failing) (at the start red): pytest -q", "says         and ·[0m now",
     ):  # fmt: skip
         assert words in shown
@@ -352,9 +357,15 @@ def test_questions_and_their_answers() -> None:
         question_id="q", answer="blue", option=1, by="ann"
     )
     assert answered("q", ["red", "blue"], False, "red", "ann").option == 0
-    assert answered("q", ["red", "blue"], True, "7", "ann").option is None
-    with pytest.raises(UsageError, match="none of the options"):
+    for beyond in ("0", "7"):
+        with pytest.raises(UsageError, match=f"there is no option {beyond} \\(1 red, 2 blue, or your own words\\)"):
+            answered("q", ["red", "blue"], True, beyond, "ann")
+    assert answered("q", ["5", "9"], False, "9", "ann").option == 1
+    assert answered("q", [], True, "7", "ann").answer == "7"
+    with pytest.raises(UsageError, match="there is no option 7 \\(1 red, 2 blue\\)"):
         answered("q", ["red", "blue"], False, "7", "ann")
+    with pytest.raises(UsageError, match="that is none of the options"):
+        answered("q", ["red", "blue"], False, "green", "ann")
     asked = ev.QuestionAsked(question_id="q", question="Which?", options=["red"], allow_freeform=False, on_timeout="continue")
     assert text(question_lines(asked)) == "\n  QUESTION     Which?\n               1. red\n               (a number)"
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import sys
 from collections.abc import Callable
@@ -150,13 +151,20 @@ def reply(asked: Asked, text: str, by: str) -> Event:
 
 
 def answered(id: str, options: list[str], freeform: bool, text: str, by: str) -> ev.QuestionAnswered:
-    """An answer to a question: an option by its number or its words, or free text where that is allowed."""
-    if text.isdecimal() and 1 <= int(text) <= len(options):
-        return ev.QuestionAnswered(question_id=id, answer=options[int(text) - 1], option=int(text) - 1, by=by)
+    """An answer to a question: an option by its number or its words, or free text where that is allowed.
+
+    Raises:
+        UsageError: it is none of the options, or a number beyond them.
+    """
+    number = int(text) if text.isdecimal() else 0
+    if 1 <= number <= len(options):
+        return ev.QuestionAnswered(question_id=id, answer=options[number - 1], option=number - 1, by=by)
     if text in options:
         return ev.QuestionAnswered(question_id=id, answer=text, option=options.index(text), by=by)
-    if options and not freeform:
-        raise UsageError("that is none of the options", hint=f"give a number from 1 to {len(options)}")
+    if options and (text.isdecimal() or not freeform):
+        there = ", ".join(f"{number} {option}" for number, option in enumerate(options, 1))
+        what = f"there is no option {text}" if text.isdecimal() else "that is none of the options"
+        raise UsageError(what, hint=f"{there}{', or your own words' if freeform else ''}")
     return ev.QuestionAnswered(question_id=id, answer=text, by=by)
 
 
@@ -190,11 +198,15 @@ def question_lines(asked: Asked) -> list[str]:
     return ["", *view.row("QUESTION", asked.question, width), *view.rows("", options, width), *view.row("", f"({how})", width)]
 
 
+def _exactly(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
 def permission_lines(request: dict[str, Any], risk: str, why: str, width: int) -> list[str]:
     """What wants to run, whole: nobody can allow what he cannot read."""
     arguments = request.get("arguments", {})
-    values = [f"{name}: {value}" for name, value in arguments.items()] if isinstance(arguments, dict) else [str(arguments)]
-    what = [part for value in values for part in value.splitlines()]
+    given = arguments if isinstance(arguments, dict) else {"arguments": arguments}
+    what = [part for name, value in given.items() for part in f"{name}: {_exactly(value)}".splitlines()]
     lines = ["", *view.row("PERMISSION", f"{request.get('toolName', 'a tool')} ({risk})", width)]
     lines += view.rows("", what, width) + view.row("why asked", why, width)
     return [*lines, *view.row("", "(yes: this once; no; no and why; stop: refuse and end the turn)", width)]

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 from endstop.assemble import System, open_system
-from endstop.cli import ask, exits, here, out, view
+from endstop.cli import ask, exits, here, out, report, view
 from endstop.core import events as ev
 from endstop.core.apply import replay
 from endstop.core.calls import APPROVED
@@ -40,10 +40,11 @@ def answer(id: str | None, workspace: Path | None, text: str | None) -> int:
             event = ask.reply(asked, said, here.person())
             _may_allow(event)
             await _control(system, row, event, "answer")
+            given = out.line(_given(event))
             if row.holder is None:
-                out.say([f"answered; go on with: endstop resume {view.short(row.id)}"])
+                out.say([f"answered: {given}", f"nobody drives it; go on with: endstop resume {view.short(row.id)}"])
             else:
-                out.say([f"answered; process {row.holder.pid} goes on"])
+                out.say([f"answered: {given}; process {row.holder.pid} goes on"])
             return exits.OK
 
     return here.run(work())
@@ -63,10 +64,19 @@ async def _asked(system: System, row: SessionRow) -> ask.Asked:
     entries = await system.store.entries(row.id)
     found = ask.open_asks(entries, replay(entries))
     if not found:
-        raise UsageError("it asks nothing", where=view.short(row.id), hint="endstop show says where it stands")
+        hint = f"endstop show {view.short(row.id)} says where it stands"
+        raise UsageError("there is no open question", where=view.short(row.id), hint=hint)
     if len(found) > 1:
         out.say([f"{len(found)} things are asked; this is about the oldest"], sys.stderr)
     return found[0]
+
+
+def _given(event: Event) -> str:
+    """What was answered, in words."""
+    if isinstance(event, ev.QuestionAnswered):
+        return event.answer
+    allowed = isinstance(event, ev.PermissionCompleted) and event.result.kind == APPROVED
+    return "yes, this once" if allowed else "no"
 
 
 def _may_allow(event: Event) -> None:
@@ -132,8 +142,8 @@ def _stop(id: str | None, workspace: Path | None, event: Event, verb: str) -> in
 
 async def _control(system: System, row: SessionRow, event: Event, verb: str) -> None:
     if not await system.control(row.id, event):
-        state = replay(await system.store.entries(row.id))
-        raise EndstopError(f"too late to {verb}: it is {view.standing(state)}", where=view.short(row.id), hint="endstop show")
+        standing, id_ = view.standing(replay(await system.store.entries(row.id))), view.short(row.id)
+        raise UsageError(f"too late to {verb} it: it is {standing}", where=id_, hint=f"endstop show {id_} says how it stands")
 
 
 async def _finish(system: System, row: SessionRow) -> None:
@@ -145,5 +155,6 @@ async def _finish(system: System, row: SessionRow) -> None:
         raise EndstopError(f"marked as cancelled, but not ended: {error.message}", where=error.where, hint=hint) from None
     try:
         await running.drive(stay=False)
+        await report.keep_patch(running, system.settings.home)
     finally:
         await running.close()

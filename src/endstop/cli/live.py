@@ -14,7 +14,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from endstop.cli import out, view
+from endstop.cli import out, view, words
 from endstop.cli.screen import Plain, Screen
 from endstop.core.codec import Entry
 from endstop.core.goal import State, active_now, open_calls
@@ -117,7 +117,7 @@ def picture(state: State, now: float, said: str, width: int) -> RenderableType:
 
 
 def _running(name: str, arguments: Any) -> str:
-    return f"{name} {view.call_words(arguments)}"[:200]
+    return f"{name} {words.call(arguments)}"[:200]
 
 
 def _bars(state: State, now: float, caps: dict[str, float]) -> Table:

@@ -13,7 +13,7 @@ from endstop.cli import config, exits, here, out, pages, view
 from endstop.core import events as ev
 from endstop.core.apply import replay
 from endstop.core.codec import BadLine, decode
-from endstop.core.goal import LIVE, State
+from endstop.core.goal import State
 from endstop.errors import EndstopError, UsageError
 from endstop.settings import Settings
 from endstop.store.open import Store
@@ -44,9 +44,9 @@ async def _standing(store: Store, row: SessionRow) -> str:
             ends = [e.event for e in await store.entries(row.id, after=after) if isinstance(e.event, ev.GoalEnded)]
             if ends:
                 return "done (verified)" if ends[-1].verified else "done (claimed)"
-    if row.phase in LIVE and row.phase not in ("paused", "waiting") and row.holder is None:
-        return f"{row.phase} (left)"
-    return row.phase
+    if row.phase in ("waiting", "paused"):
+        return view.standing(replay(await store.entries(row.id)))
+    return f"{row.phase} (left)" if row.phase in view.DRIVEN and row.holder is None else row.phase
 
 
 def show(id: str | None, workspace: Path | None, wanted: list[str]) -> int:
@@ -100,7 +100,7 @@ def diff(id: str | None, workspace: Path | None) -> int:
 
 def verify(target: str | None, workspace: Path | None) -> int:
     """Check a journal in the store, or an exported file."""
-    if target is not None and (os.path.exists(target) or "/" in target):
+    if target is not None and (os.path.exists(target) or "/" in target or target.endswith(".jsonl")):
         if not os.path.isfile(target):
             raise UsageError("there is no such file", where=target, hint="give an exported journal, or a goal's id")
         verdict = verify_file(Path(target))

@@ -106,6 +106,7 @@ def resume(
     id: given.Id = None,
     workspace: given.Folder = None,
     limit: given.Limits = None,
+    allow: given.Allow = None,
     note: Annotated[str | None, typer.Option("--note", metavar="TEXT", help="A hint for the agent.")] = None,
     accept_inputs: Annotated[bool, typer.Option("--accept-inputs", help="Take changed verifier inputs as they are now.")] = False,
     wait: given.Wait = False,
@@ -115,7 +116,7 @@ def resume(
 ) -> None:
     """Go on with a goal that stopped in any way but done."""
     limits = dict(_pair(text) for text in limit or ())
-    more = {"limits": limits, "note": note, "accept_inputs": accept_inputs}
+    more = {"limits": limits, "allow": allow or [], "note": note, "accept_inputs": accept_inputs}
     _call("run", "resume", id, workspace, **more, wait=wait, json=json, reports=report or [], quiet=quiet)
 
 

@@ -6,8 +6,9 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from endstop.cli import words
 from endstop.cli.out import line
-from endstop.cli.view import call_words, short
+from endstop.cli.view import short
 from endstop.core import events as ev
 from endstop.core.codec import Entry, stamp, to_builtins, type_of
 from endstop.core.limits import show
@@ -25,13 +26,14 @@ def goals(found: Sequence[tuple[SessionRow, str]], now: float, width: int, *, fo
     """
     if not found:
         return ["no goals"]
-    lines = [f"{'ID':<14}{'STANDING':<18}{'AGE':>5}{'PID':>9}  OBJECTIVE"]
+    wide = max(16, *(len(standing) for _, standing in found)) + 2
+    lines = [f"{'ID':<14}{'STANDING':<{wide}}{'AGE':>5}{'PID':>9}  OBJECTIVE"]
     for session, standing in found:
         where = f"{session.workspace}: " if folders else ""
         scripted = "[SCRIPTED] " if is_played(session.model or "") else ""
-        text = line(f"{scripted}{where}{session.objective or '-'}", max(20, width - 48))
+        text = line(f"{scripted}{where}{session.objective or '-'}", max(20, width - 30 - wide))
         pid = session.holder.pid if session.holder else ""
-        lines.append(f"{short(session.id):<14}{standing:<18}{age(now - session.time):>5}{pid:>9}  {text}")
+        lines.append(f"{short(session.id):<14}{standing:<{wide}}{age(now - session.time):>5}{pid:>9}  {text}")
     return lines
 
 
@@ -124,7 +126,7 @@ def stalls(entries: Iterable[Entry], rules: Rules, width: int) -> list[str]:
     for entry in entries:
         match entry.event:
             case ev.AssistantMessage(tool_requests=asked):
-                requests |= {request.tool_call_id: f"{request.name} {call_words(request.arguments)}" for request in asked}
+                requests |= {request.tool_call_id: f"{request.name} {words.call(request.arguments)}" for request in asked}
             case ev.ToolComplete() as done:
                 calls[entry.seq] = requests.get(done.tool_call_id, "")
             case ev.StallNoticed() | ev.StallBlocked() | ev.StallHalted() as word:
@@ -141,7 +143,7 @@ def _stall_words(
 ) -> list[str]:
     step = {ev.StallNoticed: "noticed", ev.StallBlocked: "REFUSED", ev.StallHalted: "HALTED"}[type(word)]
     every = f", every {word.period} calls" if word.period and word.period > 1 else ""
-    lines = [line(f"event {seq}: {word.rule}, {word.count} times{every}: {step}", width)]
+    lines = [line(f"event {seq}: {word.rule}, {words.times(word.count)}{every}: {step}", width)]
     lines += [f"    {at:>5}  {line(calls[at], width - 11)}" for at in word.seqs if at in calls]
     return lines
 

@@ -97,6 +97,7 @@ def build(state: State, record: Verdict, now: float) -> dict[str, Any]:
         **found,
         "limits": dict(goal.caps),
         "record": {"verdict": record.verdict, "events": record.count, "head": record.head[1], "why": record.why},
+        "denied": view.denied(state),
         "next": view.following(state),
     }
 
@@ -118,6 +119,7 @@ def markdown(facts: dict[str, Any]) -> str:
     for title, items in (
         ("What proves it", facts["verifiedBy"]),
         ("What is missing", facts["missing"]),
+        ("What was denied", facts["denied"]),
         (
             "Gates",
             [

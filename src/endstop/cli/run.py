@@ -36,8 +36,6 @@ USED_UP = frozenset(
     {"cost", "tokens", "input-tokens", "output-tokens", "turns", "rounds", "tool-calls", "verifications", "wall", "active"}
 )
 """Axes that stay full once they are."""
-DRIVEN = frozenset({"queued", "working", "checking", "closing"})
-"""Phases in which something goes on; with nobody there, its driver has crashed."""
 
 
 class Following(msgspec.Struct, kw_only=True):
@@ -168,6 +166,7 @@ def resume(
     workspace: Path | None,
     *,
     limits: dict[str, str],
+    allow: list[str],
     note: str | None,
     accept_inputs: bool,
     wait: bool,
@@ -186,10 +185,10 @@ def resume(
         async with open_system(settings) as system:
             row = await here.find(system.store, settings, id)
             follow.after = row.head
-            events = resumption(replay(await system.store.entries(row.id)), raised, note)
+            events = resumption(replay(await system.store.entries(row.id)), raised, note, allow)
             if row.holder is not None:
                 return await _tell(system, row, events)
-            running = await system.take(row.id)
+            running = await system.take(row.id, allow=allow)
             if accept_inputs:
                 await _accept_inputs(running)
             return await _follow(system, running, follow, events)
@@ -197,11 +196,12 @@ def resume(
     return here.run(work())
 
 
-def resumption(state: State, raised: dict[str, float | None], note: str | None) -> list[Event]:
+def resumption(state: State, raised: dict[str, float | None], note: str | None, allow: Sequence[str] = ()) -> list[Event]:
     """The events by which a person lets a goal go on from where it is.
 
     Args:
         raised: new caps; None stands for "none".
+        allow: further permission rules.
 
     Raises:
         UsageError: it is done, waits for an answer, or a full limit was not raised.
@@ -212,17 +212,25 @@ def resumption(state: State, raised: dict[str, float | None], note: str | None) 
     if state.phase == "done":
         raise UsageError(f"it is {view.standing(state)}", where=id_, hint="more work is a new goal: endstop run")
     caps = _raised(state, raised)
-    if waiting_humans(state) and (caps or note):
+    changed = bool(caps or note or allow)
+    if waiting_humans(state) and changed:
         raise UsageError("it waits for an answer", where=id_, hint=f'answer first: endstop answer {id_} "…"')
     asks = goal.parked is not None and goal.parked.on in ("question", "grant")
-    if not (caps or note) and (state.phase in DRIVEN or (state.phase == "waiting" and asks)):
+    if not changed and (state.phase in view.DRIVEN or (state.phase == "waiting" and asks)):
         return []  # it goes on by itself once somebody drives it
     events: list[Event] = []
-    if state.phase in DRIVEN:
+    if state.phase in view.DRIVEN:
         events.append(ev.GoalPaused(reason="user", by=here.person()))
     left: ev.Phase = "paused" if events else state.phase
-    events.append(ev.GoalResumed(from_=left, cause="resumed by a person", limits=caps or None, note=note, by=here.person()))
-    return events
+    resumed = ev.GoalResumed(
+        from_=left,
+        cause="resumed by a person",
+        limits=caps or None,
+        allow=list(allow) or None,
+        note=note,
+        by=here.person(),
+    )
+    return [*events, resumed]
 
 
 def _raised(state: State, raised: dict[str, float | None]) -> dict[str, float]:
@@ -254,7 +262,10 @@ async def _tell(system: System, row: SessionRow, events: list[Event]) -> int:
     assert row.holder is not None
     where = view.short(row.id)
     if not events:
-        raise UsageError(f"process {row.holder.pid} drives it already", where=where, hint="endstop show looks at it")
+        raise UsageError(f"process {row.holder.pid} drives it already", where=where, hint=f"endstop show {where} looks at it")
+    if any(isinstance(event, ev.GoalResumed) and event.allow for event in events):
+        hint = f"endstop send {where} says something to it; once it has stopped, resume it with the rule"
+        raise UsageError(f"process {row.holder.pid} drives it, by the rules it began with", where=f"{where} --allow", hint=hint)
     for event in events:
         await system.control(row.id, event)
     out.say([f"process {row.holder.pid} goes on with {where}"], sys.stderr)
@@ -348,7 +359,7 @@ async def _follow(system: System, running: Running, follow: Following, events: S
     try:
         if follow.resident is not None:
             follow.resident()
-        about = running.description | {"reachable": reachable, "effort": system.settings.effort}
+        about = running.description | {"reachable": reachable, "effort": system.settings.effort, "caps": _caps(events)}
         screen.start(about, running.session.state)
         if asker is not None:
             asker.listen(already)
@@ -367,6 +378,12 @@ async def _follow(system: System, running: Running, follow: Following, events: S
     report.write(follow.reports, state, record, time.time(), patch)
     stopper.stop()
     return exits.of(state, accept_claimed=follow.accept_claimed)
+
+
+def _caps(events: Sequence[Event]) -> dict[str, float]:
+    """The limits that these events raise."""
+    resumed = [event.limits or {} for event in events if isinstance(event, ev.GoalResumed)]
+    return {axis: cap for limits in resumed for axis, cap in limits.items()}
 
 
 def _screen(system: System, running: Running, follow: Following) -> Screen:

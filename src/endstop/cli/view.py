@@ -6,20 +6,24 @@ import textwrap
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from endstop.cli import words
 from endstop.cli.out import PLAIN_WIDTH, line
 from endstop.core import events as ev
 from endstop.core.codec import Entry
 from endstop.core.evidence import discriminating
-from endstop.core.goal import ENDED, Closing, State, active_now
+from endstop.core.goal import ENDED, Closing, State, active_now, waiting_humans
 from endstop.core.handoff import NEXT, open_items
-from endstop.core.limits import AXES, DEFAULTS, show
+from endstop.core.limits import AXES, DEFAULTS, closing_reserve, show
 from endstop.models.names import THINKING, is_played
 from endstop.store.verify import Verdict
 
+NOTE, GO_ON = ' --note "…"', "to go on"
 LABEL = 13
 """Columns of the labels on the left."""
 WIDE = 200
 """Columns of a line about one event where there is no terminal."""
+DRIVEN = frozenset({"queued", "working", "checking", "closing"})
+"""Phases in which something goes on; with nobody there, its process has died."""
 SHORT_ID = 13
 """Characters of an id that are shown: its milliseconds."""
 
@@ -37,6 +41,12 @@ def row(label: str, text: str, width: int = PLAIN_WIDTH) -> list[str]:
     )
 
 
+def _cut(label: str, text: str, width: int) -> str:
+    """A label and its text in one line."""
+    first = f"  {label:<{LABEL - 1}} "
+    return first + line(text, width - len(first))
+
+
 def rows(label: str, texts: Iterable[str], width: int = PLAIN_WIDTH) -> list[str]:
     """One row a text, the label only before the first."""
     lines: list[str] = []
@@ -45,34 +55,48 @@ def rows(label: str, texts: Iterable[str], width: int = PLAIN_WIDTH) -> list[str
     return lines
 
 
-def standing(state: State) -> str:
-    """The phase as people read it. Verified and claimed never look alike."""
+def standing(state: State, *, driven: bool = True) -> str:
+    """The phase as people read it. Verified and claimed never look alike. ``driven`` False: its process is known to be gone."""
     goal = state.goal
     if state.phase == "done" and goal is not None and goal.ended is not None:
         return "done (verified)" if goal.ended.verified else "done (claimed)"
+    if answered(state):
+        return "answered, not yet resumed"
     if state.phase == "waiting" and goal is not None and goal.parked is not None:
         return f"waiting ({goal.parked.on})"
     if state.phase == "paused" and goal is not None and goal.pause:
         return f"paused ({goal.pause.replace('_', ' ')})"
-    return state.phase
+    return state.phase if driven or state.phase not in DRIVEN else f"{state.phase} (left)"
+
+
+def answered(state: State) -> bool:
+    """Whether a person has given what a parked goal waits for, and nobody has taken it up since."""
+    parked = state.goal.parked if state.goal else None
+    return state.phase == "waiting" and parked is not None and parked.on in ("question", "grant") and not waiting_humans(state)
 
 
 # ------------------------------------------------------------------------------------------------------------------ start
 
 
 def start(about: dict[str, Any], state: State, width: int = PLAIN_WIDTH) -> list[str]:
-    """The block before the first turn: what will be done where, by whom, and what it may do.
+    """The block before the first turn: what will be done where, by whom, and what it may do. Of a goal that goes on, the
+    model and the limits.
 
     Args:
-        about: ``Running.description``.
+        about: ``Running.description``; ``caps`` in it are limits that hold from now on.
     """
     goal = state.goal
     assert goal is not None
     queued = goal.queued
+    model = model_words(about["model"], about["scripted"], about["priced"]) + _effort(about)
+    limits = _limits(goal.caps | about.get("caps", {}))
+    if state.turn is not None:
+        first = f"endstop  goal {short(state.session_id)} goes on: {queued.objective}"
+        return [line(first, width), *(_cut(label, text, width) for label, text in (("model", model), ("limits", limits)))]
     lines = [f"endstop  goal {short(state.session_id)}"]
     lines += row("objective", queued.objective, width)
     lines += row("workspace", f"{about['workspace']} ({_git(about['git'])})", width)
-    lines += row("model", model_words(about["model"], about["scripted"], about["priced"]) + _effort(about), width)
+    lines += row("model", model, width)
     if about["fallbacks"]:
         lines += row("fallbacks", ", ".join(about["fallbacks"]), width)
     lines += row("judge", _judge(about), width)
@@ -81,11 +105,7 @@ def start(about: dict[str, Any], state: State, width: int = PLAIN_WIDTH) -> list
         lines += rows("deliverables", about["deliverables"], width)
     if about["review"] == "human":
         lines += row("review", "a person accepts the work before it is done", width)
-    lines += rows("may", may(about), width)
-    lines += row(
-        "limits", " · ".join(_cap(axis, cap) for axis, cap in in_order(goal.caps) if not _usual(axis, cap)) or "NONE", width
-    )
-    return lines
+    return lines + rows("may", may(about), width) + row("limits", limits, width)
 
 
 def model_words(name: str, scripted: bool, priced: bool = True) -> str:
@@ -159,8 +179,8 @@ def _usual(axis: str, cap: float) -> bool:
     return axis.startswith("tool:") and DEFAULTS.get(axis) == cap
 
 
-def _cap(axis: str, cap: float) -> str:
-    return f"{axis} {_amount(axis, cap)}"
+def _limits(caps: dict[str, float]) -> str:
+    return " · ".join(f"{axis} {_amount(axis, cap)}" for axis, cap in in_order(caps) if not _usual(axis, cap)) or "NONE"
 
 
 def _amount(axis: str, amount: float) -> str:
@@ -174,12 +194,18 @@ def _amount(axis: str, amount: float) -> str:
 
 def progress(entry: Entry, state: State, width: int = PLAIN_WIDTH) -> list[str]:
     """What one event adds to the course of a goal: mostly one line, often none. ``state`` is the one after it."""
-    words = _WORDS.get(type(entry.event))
-    if words is None:
+    say = _WORDS.get(type(entry.event))
+    if say is None:
         return []
-    label, text = words(entry.event, state)
-    first = f"  {label:<{LABEL - 1}} "
-    return [first + line(text, width - len(first))] if label else []
+    label, text = say(entry.event, state)
+    lines = [_cut(label, text, width)] if label else []
+    return lines + (_denied(entry.event, width) if isinstance(entry.event, ev.ToolComplete) else [])
+
+
+def _denied(event: ev.ToolComplete, width: int) -> list[str]:
+    """Why a call was not allowed, whole: the rule, and how to allow it."""
+    denied = event.error is not None and event.error.code == "denied"
+    return row("", words.denial(event.result.content), width) if denied else []
 
 
 CLAIMS = frozenset({"task_complete", "report_blocked"})
@@ -206,7 +232,8 @@ def _tool(event: ev.ToolComplete, state: State) -> Words:
         return _NOTHING  # the claim has a line of its own
     name = call.request.name if call else "tool"
     took = f" ({event.duration_ms / 1000:.1f} s)" if event.duration_ms and event.duration_ms >= 100 else ""
-    return name, f"{outcome_words(event)}{took}  {call_words(call.request.arguments) if call else ''}"
+    told = ": ".join(filter(None, (words.call(call.request.arguments) if call else "", words.reason(event))))
+    return name, f"{outcome_words(event)}{took}  {told}"
 
 
 def outcome_words(event: ev.ToolComplete) -> str:
@@ -218,13 +245,6 @@ def outcome_words(event: ev.ToolComplete) -> str:
     if event.error is not None:
         return event.error.code.replace("_", " ")
     return "ok" if event.success else "failed"
-
-
-def call_words(arguments: Any) -> str:
-    """Arguments in a few words: the values, the first ones whole."""
-    if not isinstance(arguments, dict):
-        return str(arguments)
-    return " ".join(str(value) for value in arguments.values())
 
 
 def _gate(event: ev.GateFinished, state: State) -> Words:
@@ -252,8 +272,9 @@ def _hook(event: ev.HookEnd, state: State) -> Words:
 
 
 def _resumed(event: ev.GoalResumed, state: State) -> Words:
-    note = f": {event.note}" if event.note else ""
-    return "goes on", f"{event.cause}{note}"
+    more = [event.note or "", *(f"--allow {rule}" for rule in event.allow or ())]
+    more += [f"{axis} {_amount(axis, cap)}" for axis, cap in (event.limits or {}).items()]
+    return "goes on", ": ".join(filter(None, (event.cause, ", ".join(filter(None, more)))))
 
 
 def _parked(event: ev.GoalParked, state: State) -> Words:
@@ -273,7 +294,7 @@ _WORDS: dict[type[ev.Event], Callable[[Any, State], Words]] = {
     ev.GateFinished: _gate,
     ev.HookEnd: _hook,
     ev.WorkspaceObserved: lambda e, s: ("CHANGED", f"verifier inputs: {', '.join(e.protected)}") if e.protected else _NOTHING,
-    ev.PermissionRequested: lambda e, s: ("permission?", f"{e.why}: {call_words(e.permission_request.get('arguments', {}))}"),
+    ev.PermissionRequested: lambda e, s: ("permission?", f"{e.why}: {words.call(e.permission_request.get('arguments', {}))}"),
     ev.PermissionCompleted: lambda e, s: ("permission", f"{e.result.kind} by {e.by}"),
     ev.QuestionAsked: lambda e, s: ("question?", e.question),
     ev.QuestionAnswered: lambda e, s: ("answer", f"{e.answer} (by {e.by})"),
@@ -282,14 +303,14 @@ _WORDS: dict[type[ev.Event], Callable[[Any, State], Words]] = {
     ev.GoalConfronted: lambda e, s: ("confronted", _missing(e.missing, "nothing known to be missing; is it really done?")),
     ev.GoalReturned: lambda e, s: ("returned", f"{e.why}: {_missing(e.missing, 'not shown')}"),
     ev.GoalJudging: lambda e, s: ("judge", f"asked{'' if e.independent else ' (not independent)'}"),
-    ev.GoalJudged: lambda e, s: ("judge", f"achieved: {e.achieved}" if e.result == "verdict" else e.result),
+    ev.GoalJudged: lambda e, s: ("judge", words.verdict(e)),
     ev.GoalParked: _parked,
     ev.GoalResumed: _resumed,
-    ev.GoalPaused: lambda e, s: ("paused", f"{e.reason.replace('_', ' ')}, by {e.by}"),
+    ev.GoalPaused: lambda e, s: ("paused", words.pause(e.reason, e.by)),
     ev.GoalClosing: lambda e, s: ("closing", f"as {e.target}: {e.reason}"),
-    ev.StallNoticed: lambda e, s: ("stall", f"{e.rule}, {e.count} times: noticed"),
-    ev.StallBlocked: lambda e, s: ("stall", f"{e.rule}, {e.count} times: REFUSED"),
-    ev.StallHalted: lambda e, s: ("stall", f"{e.rule}, {e.count} times: HALTED"),
+    ev.StallNoticed: lambda e, s: ("stall", f"{e.rule}, {words.times(e.count)}: noticed"),
+    ev.StallBlocked: lambda e, s: ("stall", f"{e.rule}, {words.times(e.count)}: REFUSED"),
+    ev.StallHalted: lambda e, s: ("stall", f"{e.rule}, {words.times(e.count)}: HALTED"),
     ev.LimitWarned: lambda e, s: ("limit", f"{e.limit}: {show(e.limit, e.spent)} of {show(e.limit, e.cap)} used"),
     ev.LimitReached: lambda e, s: ("limit", f"{e.limit} FULL: {show(e.limit, e.spent)} of {show(e.limit, e.cap)}"),
     ev.SessionError: lambda e, s: ("error", f"{e.message} ({e.hint})"),
@@ -307,15 +328,17 @@ def summary(state: State, record: Verdict | None, now: float, width: int = PLAIN
 
     Args:
         record: what checking the journal found; None leaves it out.
-        driver: who drives it now; then there is nothing to resume.
+        driver: who drives it now; then there is nothing to resume. Empty: nobody does.
         now: epoch seconds.
     """
     goal = state.goal
     assert goal is not None
-    lines = [f"{standing(state)}  {line(goal.queued.objective, max(20, width - len(standing(state)) - 2))}"]
-    lines += rows("why", _why(state), width)
+    first = standing(state, driven=bool(driver))
+    lines = [f"{first}  {line(goal.queued.objective, max(20, width - len(first) - 2))}"]
+    lines += rows("why", _why(state, driven=bool(driver)), width)
     lines += rows("proof", _proof(state), width)
     lines += rows("missing", missing(state), width)
+    lines += rows("denied", denied(state), width)
     lines += rows("gates", gate_rows(state), width)
     seen = state.evidence.look
     if seen is not None:
@@ -327,7 +350,7 @@ def summary(state: State, record: Verdict | None, now: float, width: int = PLAIN
     lines += rows("says", _said(state), width)
     if is_played(goal.queued.model):
         lines += row("model", model_words(goal.queued.model, True), width)
-    lines += row("spent", " · ".join(spent(state, now)), width)
+    lines += row("spent", " · ".join(spent(state, now, driven=bool(driver))), width)
     if record is not None:
         lines += row("record", record_words(record), width)
     if driver:
@@ -343,23 +366,34 @@ def missing(state: State) -> list[str]:
     return ended.missing if ended is not None else open_items(state)
 
 
-def _why(state: State) -> list[str]:
+def denied(state: State) -> list[str]:
+    """What was denied to the agent, and how to allow it."""
+    ended = state.goal.ended if state.goal else None
+    return words.denials(ended.handoff.get("denied", ()) if ended is not None else state.denied)
+
+
+def _why(state: State, *, driven: bool) -> list[str]:
     goal = state.goal
     assert goal is not None
+    if not driven and state.phase in DRIVEN:
+        return ["its process is gone (killed, or the machine went down); nothing that was recorded is lost"]
     if goal.closing is not None and state.phase != "done":
-        return _why_closed(goal.closing, goal.limit)
+        return _why_closed(goal.closing, goal.limit, kept=bool(closing_reserve(goal.caps, None)))
+    if answered(state):
+        return ["what it asked is answered, and nobody has resumed it since"]
     if state.phase == "waiting" and goal.parked is not None:
         return [goal.parked.said]
     return []
 
 
-def _why_closed(closing: Closing, limit: ev.LimitReached | None) -> list[str]:
-    if limit is not None and closing.target == "capped":
-        used = f"{show(limit.limit, limit.spent)} of {show(limit.limit, limit.cap)}"
-        return [f"the limit {limit.limit} is full: {used} in this {limit.scope}; what comes next does not fit"]
-    seqs = closing.detail.get("seqs") or []
-    pattern = [f"pattern: events {', '.join(str(seq) for seq in seqs)}"] if seqs else []
-    return [closing.reason, *pattern]
+def _why_closed(closing: Closing, limit: ev.LimitReached | None, *, kept: bool) -> list[str]:
+    if limit is None or closing.target != "capped":
+        return words.stall(closing.detail) or [closing.reason]
+    used = f"{_amount(limit.limit, limit.spent)} of {show(limit.limit, limit.cap)} are used in this {limit.scope}"
+    if limit.spent >= limit.cap:
+        return [f"the limit {limit.limit} is full: {used}"]
+    beside = " beside what is kept back for the closing turn" if kept else ""
+    return [f"the limit {limit.limit} is reached: {used}, and what comes next does not fit{beside}"]
 
 
 def _proof(state: State) -> list[str]:
@@ -402,15 +436,16 @@ def _said(state: State) -> list[str]:
     return [line(text, 600)] if text.strip() else []
 
 
-def spent(state: State, now: float) -> list[str]:
-    """What was used on each axis that has a cap or was used, against its cap. An ended goal's clock stands still."""
+def spent(state: State, now: float, *, driven: bool = True) -> list[str]:
+    """What was used on each axis that has a cap or was used, against its cap. The clock of an ended goal stands still, and
+    active time does where nobody drives it."""
     goal = state.goal
     assert goal is not None
     at = state.time if state.phase in ENDED else now
     caps = dict(in_order(goal.caps))
     texts = []
     for axis in ("cost", "tokens", "turns", "rounds", "tool-calls", "verifications", "active", "wall", *caps):
-        used = active_now(state, at) if axis == "active" else state.spend.used(axis, at)
+        used = active_now(state, at if driven else state.time) if axis == "active" else state.spend.used(axis, at)
         if axis in ("output/call", "tool-calls/turn", "tool-calls/round") or (axis.startswith("tool:") and not used):
             continue
         text = f"{axis} {_amount(axis, used)}" + (f" of {_amount(axis, caps[axis])}" if axis in caps else "")
@@ -435,13 +470,18 @@ def following(state: State) -> list[str]:
     if state.phase == "done":
         if goal.ended is not None and goal.ended.verified:
             return []
-        return ["next time give a gate (-g) that fails now and passes when it is done, or a judge (--judge)"]
+        allow = words.remedies(denied(state))
+        more = [f"what was denied is allowed by: {allow}"] if allow else []
+        return ["next time give a gate (-g) that fails now and passes when it is done, or a judge (--judge)", *more]
     if state.phase in ENDED:
         limit = goal.limit.limit if goal.limit else "LIMIT"
-        words, _, command = NEXT[state.phase].replace(" ID", f" {id_}").format(limit=limit).rpartition(": ")
-        return [f"{words}:", command]  # a command on a line of its own, to be copied
+        what, _, command = NEXT[state.phase].replace(" ID", f" {id_}").format(limit=limit).rpartition(": ")
+        if allow := words.remedies(denied(state)):
+            what = "allow what was denied" if what == GO_ON else f"allow what was denied; {what}"
+            command = f"{command.removesuffix(NOTE)} {allow}"
+        return [f"{what}:", command] if what != GO_ON else [command]  # a command on a line of its own, to be copied
     parked = goal.parked
-    if state.phase == "waiting" and parked is not None and parked.on in ("question", "grant"):
+    if state.phase == "waiting" and parked is not None and parked.on in ("question", "grant") and not answered(state):
         what = '"…"' if parked.on == "question" else "yes|no"
         return [f"endstop answer {id_} {what}", f"then, unless a process waits: endstop resume {id_}"]
     return [f"endstop resume {id_}"]

@@ -784,11 +784,13 @@ class GoalParked(Event, frozen=True, kw_only=True):
 
 @event("goal.resumed", "K")
 class GoalResumed(Event, frozen=True, kw_only=True):
-    """The goal goes on. From capped, stuck, blocked, failed or cancelled only a person may do this (then it is a C)."""
+    """The goal goes on. From capped, stuck, blocked, failed or cancelled only a person may do this (then it is a C).
+    ``allow``: permission rules that a person adds to the goal's."""
 
     from_: Phase = msgspec.field(name="from")
     cause: str
     limits: dict[str, float] | None = None
+    allow: list[str] | None = None
     note: str | None = None
     by: str | None = None
     late: bool | None = None

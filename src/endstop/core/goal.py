@@ -6,7 +6,7 @@ that is not listed is an error for intents and facts, and ``late`` for controls.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
 import msgspec
@@ -389,6 +389,12 @@ def _arrive(state: State, event: Event, to: str) -> Phase | None:
             return goal.left
         return goal.parked.left if goal.parked is not None else None
     return to  # type: ignore[return-value]
+
+
+def with_rules(queued: ev.GoalQueued, allow: Sequence[str]) -> ev.GoalQueued:
+    """A goal's terms with further allow rules."""
+    policy = msgspec.structs.replace(queued.policy, allow=list(dict.fromkeys([*queued.policy.allow, *allow])))
+    return msgspec.structs.replace(queued, policy=policy)
 
 
 def open_calls(state: State) -> list[Call]:

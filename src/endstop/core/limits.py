@@ -300,8 +300,10 @@ def limit_error(full: Full) -> SessionError:
 
 
 def show(axis: str, amount: float) -> str:
-    """An amount in words: ``1.25 usd``, ``412k tokens``, ``45m``."""
+    """An amount in words: ``1.25 usd``, ``412k tokens``, ``1 turn``, ``45m``."""
     unit = axis_of(axis).unit
+    if amount == 1 and unit not in ("usd", "seconds"):
+        return f"1 {unit.removesuffix('s')}"
     if unit == "usd":
         return f"{amount:.2f} usd" if amount >= 0.01 or amount == 0 else f"{amount:.5f} usd"
     if unit == "seconds":

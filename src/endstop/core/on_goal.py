@@ -8,7 +8,7 @@ from endstop.core.codec import Entry
 from endstop.core.context import Window, opening
 from endstop.core.drift import stands
 from endstop.core.evidence import Evidence, GateState
-from endstop.core.goal import Claim, Closing, Goal, Handlers, Hooks, Parked, State, open_round
+from endstop.core.goal import Claim, Closing, Goal, Handlers, Hooks, Parked, State, open_round, with_rules
 from endstop.core.limits import Spend
 from endstop.core.messages import UserText
 from endstop.core.stall import Stall
@@ -182,6 +182,8 @@ def _goal_resumed(state: State, entry: Entry, event: ev.GoalResumed) -> None:
     if event.limits:
         goal.caps |= event.limits
         state.spend.warned -= set(event.limits)
+    if event.allow:
+        goal.queued = with_rules(goal.queued, event.allow)
     if event.note:
         state.window.notes.append(event.note)
     if event.from_ == "waiting":
