@@ -128,7 +128,7 @@ ENDS = {
         ["-g", GATE, "--deliverable", "NOTES.md", "-l", "turns=3"],
         ["turns is full", "-l turns=MORE", "left with 4"],
     ),
-    "stuck": ([LOOP], ["-g", GATE], ["stuck", "HALTED", "pattern: events", "left with 5"]),
+    "stuck": ([LOOP], ["-g", GATE], ["stuck", "HALTED", "read_file", "left with 5"]),
 }
 
 
