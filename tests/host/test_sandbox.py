@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from endstop.errors import UsageError
-from endstop.host import sandbox, spawn
+from endstop.host import imports, sandbox, spawn
 
 inside = pytest.mark.needs("bwrap")
 
@@ -27,7 +27,7 @@ def workspace(tmp_path: Path) -> Path:
 
 
 def run(command: str, workspace: Path, **options: object) -> spawn.Ended:
-    argv = sandbox.detect().wrap(["bash", "-c", command], workspace=workspace, **options)  # type: ignore[arg-type]
+    argv = sandbox.detect(workspace).wrap(["bash", "-c", command], workspace=workspace, **options)  # type: ignore[arg-type]
     return asyncio.run(spawn.run(argv, cwd=workspace, env=sandbox.clean_environment(os.environ), timeout=30))
 
 
@@ -322,6 +322,76 @@ def test_user_namespaces_inside_do_not_lead_out(workspace: Path, home: Path) -> 
     assert not Path("/etc/x").exists()
 
 
+SETS_IDS = {
+    "chmod": "os.chmod('x', 0o4755)",
+    "group": "os.chmod('x', 0o2755)",
+    "fchmod": "os.fchmod(os.open('x', os.O_RDWR), 0o4777)",
+    "fchmodat": "os.chmod('x', 0o4755, dir_fd=os.open('.', os.O_RDONLY))",
+    "open": "os.open('y', os.O_CREAT | os.O_RDWR, 0o4777)",
+    "openat": "os.open('y', os.O_CREAT | os.O_RDWR, 0o4777, dir_fd=os.open('.', os.O_RDONLY))",
+    "mknod": "os.mknod('y', 0o104755)",
+    "nobody's": "os.chown('x', 1234, 1234); os.chmod('x', 0o4755)",
+    "in a namespace": "os.system('unshare -Ur chmod 4755 x') and exit(1)",
+}
+
+
+@inside
+@pytest.mark.parametrize("how", SETS_IDS)
+def test_no_file_lends_the_rights_of_who_runs_us(workspace: Path, how: str) -> None:
+    """Neither a new file nor one that is there gets a set-user-ID or set-group-ID bit; other modes can be set as ever."""
+    ended = run(f'umask 0; touch x; chmod 1777 x && chmod 755 x && python3 -c "import os; {SETS_IDS[how]}"', workspace)
+    assert ended.exit_code == 1
+    assert "not permitted" in ended.output
+    assert [path.name for path in workspace.iterdir() if path.stat().st_mode & 0o6000] == []
+    assert (workspace / "x").stat().st_mode & 0o777 == 0o755
+
+
+@inside
+@pytest.mark.needs("root")
+def test_root_keeps_no_more_than_it_needs(workspace: Path) -> None:
+    """Of root's privileges only those for other people's files and for becoming somebody else remain."""
+    held = {int(line.split()[1], 16) for line in run("grep Cap[PE] /proc/self/status", workspace).output.splitlines()}
+    assert held == {sum(1 << capability for capability in (0, 1, 3, 6, 7))}  # chown, dac_override, fowner, setgid, setuid
+
+
+@inside
+def test_what_endstop_runs_from_stays_as_it_is(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An environment in the workspace is read-only, and cannot be moved away with the folder around it."""
+    home = workspace / "backend/.venv"
+    (home / "bin").mkdir(parents=True)
+    (home / "bin/python").write_text("ours")
+    monkeypatch.setattr(imports, "_environments", lambda: [home])
+    tries = "echo x > backend/.venv/bin/python; rm -rf backend/.venv; mv backend/.venv b; mv backend b"
+    ended = run(f"{tries}; echo x > backend/x", workspace)
+    assert ended.exit_code == 0
+    assert (home / "bin/python").read_text() == "ours"
+    assert (workspace / "backend/x").read_text() == "x\n"
+
+
+def test_the_shell_is_never_the_workspaces_own(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A bash that the agent put on PATH runs neither a command nor a gate, with a sandbox or without."""
+    (workspace / "bin").mkdir()
+    (workspace / "bin/bash").write_text("#!/bin/sh\nexit 0\n")
+    (workspace / "bin/bash").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{workspace}/bin:{os.environ['PATH']}")
+    assert run("echo ours; exit 3", workspace).exit_code == 3
+    bare = sandbox.Sandbox("none", "why").wrap(["bash", "-c", "exit 3"], workspace=workspace)
+    assert subprocess.run(bare, check=False).returncode == 3
+    (workspace / "bin/bwrap").write_text("#!/bin/sh\nexit 0\n")
+    (workspace / "bin/bwrap").chmod(0o755)
+    assert str(workspace / "bin/bwrap") not in sandbox.detect(workspace).start
+
+
+def test_the_loader_is_led_into_the_workspace_for_the_command_only(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """LD_LIBRARY_PATH reaches the command and none of what starts it, with a sandbox or without."""
+    monkeypatch.setenv("LD_LIBRARY_PATH", str(workspace / "lib"))
+    assert "LD_LIBRARY_PATH" not in sandbox.clean_environment(os.environ)
+    assert run("echo $LD_LIBRARY_PATH", workspace).output == f"{workspace}/lib\n"
+    bare = sandbox.Sandbox("none", "why").wrap(["bash", "-c", "echo $LD_LIBRARY_PATH"], workspace=workspace)
+    clean = sandbox.clean_environment(os.environ)
+    assert subprocess.run(bare, env=clean, check=True, capture_output=True, text=True).stdout == f"{workspace}/lib\n"
+
+
 def test_without_a_sandbox_the_command_is_as_it_was(workspace: Path) -> None:
     """Where there is none, nothing is wrapped."""
     assert sandbox.Sandbox("none", "why").wrap(["a", "b"], workspace=workspace) == ["a", "b"]
@@ -346,8 +416,9 @@ def test_why_there_is_no_sandbox(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     if script:
         (tmp_path / "bwrap").write_text(f"#!/bin/sh\n{script}\n")
         (tmp_path / "bwrap").chmod(0o755)
+    (tmp_path / "bash").symlink_to("/bin/bash")
     monkeypatch.setenv("PATH", str(tmp_path))
-    found = sandbox.detect.__wrapped__()
+    found = sandbox.detect()
     assert found.kind == "none"
     assert says in found.why
 

@@ -2,7 +2,8 @@
 
 Inside: the workspace (and its git directory, where a worktree keeps that elsewhere) is writable; /tmp, /run, every home and
 Endstop's own state are empty; toolchains of a home that PATH leads to are readable; processes outside cannot be seen; there
-is no network but loopback unless asked for. A signal that ends the command arrives as exit code 128 + signal.
+is no network but loopback unless asked for. The environment that Endstop runs from is read-only, in the workspace too. No file
+gets a set-user-ID or set-group-ID bit. A signal that ends the command arrives as exit code 128 + signal.
 
 ``.git`` stays writable, since an agent commits: hooks and configuration it writes there take effect when git is run outside.
 """
@@ -12,7 +13,6 @@ from __future__ import annotations
 import os
 import pwd
 import re
-import shutil
 import subprocess
 import sys
 import tempfile
@@ -24,6 +24,12 @@ from typing import Literal
 import msgspec
 
 from endstop.errors import UsageError
+from endstop.host.imports import kept
+from endstop.host.programs import program
+from endstop.host.seccomp import filter_for
+
+SHELL = "bash"
+"""What runs a command line. It is ours and none of the workspace, whose word is not taken for what a gate says."""
 
 _Mounts = dict[Path, list[str]]
 """What each path is inside: options of bwrap. Carried out from the top down, so that what lies deeper stands."""
@@ -35,8 +41,11 @@ _BASE = [
     *("--setenv", "TMPDIR", "/tmp"),
     *("--ro-bind", "/", "/"),
 ]
-_ROOT_MAY = ("CAP_CHOWN", "CAP_DAC_OVERRIDE", "CAP_FOWNER", "CAP_FSETID", "CAP_SETGID", "CAP_SETUID")
-"""What root keeps, so that it can work in a folder that is not its own: nothing that reaches past the mounts."""
+_ROOT_MAY = ("CAP_CHOWN", "CAP_DAC_OVERRIDE", "CAP_FOWNER", "CAP_SETGID", "CAP_SETUID")
+"""What root keeps, so that it can work in a folder that is not its own and put its rights down: nothing that reaches past the
+mounts."""
+_FILTERED = 'exec 9< <(printf "$0"); exec "$@"'
+"""Gives bwrap its filter of system calls, which it reads from a file descriptor."""
 
 _MACHINE = ("/proc/sys", "/proc/sysrq-trigger", "/proc/irq", "/proc/bus", "/proc/fs", "/proc/acpi", "/proc/scsi")
 """Settings of the whole machine, which a root without any privilege may still write."""
@@ -55,11 +64,12 @@ _BESIDE = {
 
 
 class Sandbox(msgspec.Struct, frozen=True):
-    """How commands are kept in: ``bwrap``, or not at all. ``why`` says why not."""
+    """How commands are kept in: ``bwrap``, or not at all. ``why`` says why not; ``start`` is how bwrap begins, its options not
+    in it."""
 
     kind: Literal["bwrap", "none"]
     why: str = ""
-    program: str = "bwrap"
+    start: tuple[str, ...] = ("bwrap",)
 
     def wrap(
         self,
@@ -71,7 +81,8 @@ class Sandbox(msgspec.Struct, frozen=True):
         readable: Sequence[Path] = (),
         network: bool = False,
     ) -> list[str]:
-        """The command that runs ``argv`` in ``workspace`` inside the sandbox; ``argv`` itself where there is none.
+        """The command that runs ``argv`` in ``workspace`` inside the sandbox; ``argv`` itself where there is none. ``bash`` is
+        looked up outside of the workspace in both cases.
 
         Args:
             writable: further folders that may be written.
@@ -79,30 +90,47 @@ class Sandbox(msgspec.Struct, frozen=True):
             readable: files and folders in hidden ones that can be read all the same.
 
         Raises:
-            UsageError: the workspace is no folder, or is itself hidden.
+            UsageError: the workspace is no folder, or is itself hidden, or there is no bash outside of it.
         """
         workspace = _folder(workspace)
         unseen = [path.resolve() for path in hidden if path.exists()]
         if workspace in unseen or workspace == Path("/"):
             raise UsageError("cannot be a workspace", where=str(workspace), hint="choose a folder of its own for the work")
+        if argv[0] == SHELL:
+            argv = [program(SHELL, workspace), *argv[1:]]
+        loader = {name: value for name, value in os.environ.items() if name.startswith(_LOADER)}
         if self.kind == "none":
-            return list(argv)
+            given = [f"{name}={value}" for name, value in loader.items()]
+            return [program("env", workspace), *given, *argv] if given else list(argv)
         shown = [workspace, *_git_directory(workspace), *(path.resolve() for path in writable if path.exists())]
-        mounts = _mounts(shown, unseen, network)
+        mounts = _mounts(workspace, shown, unseen, network)
         mounts |= {path: ["--ro-bind", str(path), str(path)] for path in (each.resolve() for each in readable if each.exists())}
-        options = [option for path in sorted(mounts, key=lambda path: len(path.parts)) for option in mounts[path]]
-        return [self.program, *_BASE, *_privileges(network), *options, "--chdir", str(workspace), "--", *argv]
+        options = [option for name, value in loader.items() for option in ("--setenv", name, value)]
+        options += [option for path in sorted(mounts, key=lambda path: len(path.parts)) for option in mounts[path]]
+        command = [*_BASE, *_privileges(network), *options, "--chdir", str(workspace), "--", *argv]
+        return [*self.start, *command]
+
+
+def detect(workspace: Path | None = None) -> Sandbox:
+    """What this machine offers, found out by trying it once; a bwrap that lies in the workspace is none."""
+    if sys.platform != "linux":
+        return Sandbox("none", "bubblewrap is there for Linux only")
+    try:
+        bash, bwrap = program(SHELL, workspace), program("bwrap", workspace)
+    except UsageError as error:
+        how = "bubblewrap is not installed (apt-get install bubblewrap)" if error.where == "bwrap" else error.message
+        return Sandbox("none", how)
+    calls = filter_for()
+    if not calls:
+        return _tried((bwrap,))
+    # -p: what BASH_ENV and exported functions say is not heard.
+    start = (bash, "-p", "-c", _FILTERED, "".join(f"\\{byte:03o}" for byte in calls))
+    return _tried((*start, bwrap, "--seccomp", "9"))
 
 
 @cache
-def detect() -> Sandbox:
-    """What this machine offers, found out by trying it once."""
-    if sys.platform != "linux":
-        return Sandbox("none", "bubblewrap is there for Linux only")
-    program = shutil.which("bwrap")
-    if program is None:
-        return Sandbox("none", "bubblewrap is not installed (apt-get install bubblewrap)")
-    found = Sandbox("bwrap", program=program)
+def _tried(start: tuple[str, ...]) -> Sandbox:
+    found = Sandbox("bwrap", start=start)
     with tempfile.TemporaryDirectory() as folder:
         command = found.wrap(["true"], workspace=Path(folder))
         try:
@@ -132,7 +160,7 @@ def _privileges(network: bool) -> Iterator[str]:
             yield from ("--cap-add", capability)
 
 
-def _mounts(shown: Sequence[Path], hidden: Iterable[Path], network: bool) -> _Mounts:
+def _mounts(workspace: Path, shown: Sequence[Path], hidden: Iterable[Path], network: bool) -> _Mounts:
     """Later entries replace earlier ones of the same path."""
     homes = _homes()
     empty = {Path(path).resolve() for path in _EMPTY if os.path.isdir(path)} | set(homes.values())
@@ -146,6 +174,11 @@ def _mounts(shown: Sequence[Path], hidden: Iterable[Path], network: bool) -> _Mo
     mounts |= {Path(path): ["--ro-bind-try", path, path] for path in _MACHINE}
     mounts |= {path: ["--ro-bind", str(path), str(path)] for path in tools}
     mounts |= {path: ["--bind", str(path), str(path)] for path in shown}
+    for path in kept(workspace):
+        # A folder between is a mount too: if it could be renamed, another could be put into its place.
+        between = [folder for folder in path.parents if folder != workspace and folder.is_relative_to(workspace)]
+        mounts |= {folder: ["--bind", str(folder), str(folder)] for folder in between}
+        mounts[path] = ["--ro-bind", str(path), str(path)]
     mounts |= {path: _nothing(path) for path in (*open_secrets, *hidden) if path.exists()}
     names = Path("/etc/resolv.conf").resolve()
     if network and names.is_file():
@@ -230,11 +263,15 @@ _SECRET_PART = re.compile(
     r"|KEYS?|O?AUTH\d?|AUTHORIZATION|PASS|PAT|PWD|COOKIES?"
 )
 _SECRET_VALUE = re.compile(r"://[^/\s:@]*:[^/\s@]+@")  # a password inside an address
+_LOADER = ("LD_", "DYLD_")
+"""Variables of the loader of programs. They may lead into the workspace, so they are set for the command itself only, and not
+for what is started outside of the sandbox on the way to it."""
 _KEPT = {"PATH", "HOME", "LANG", "TERM", "PWD", "OLDPWD", "VIRTUAL_ENV", "CONDA_PREFIX"}
 
 
 def clean_environment(env: Mapping[str, str], secrets: Collection[str] = ()) -> dict[str, str]:
-    """The environment without what looks like a secret by name or value, and without Endstop's own variables.
+    """The environment without what looks like a secret by name or value, without Endstop's own variables, and without those of
+    the loader, which ``Sandbox.wrap`` gives to the command.
 
     Args:
         secrets: values that must not pass, wherever they stand.
@@ -246,6 +283,7 @@ def _suspect(name: str, value: str, secrets: Collection[str]) -> bool:
     parts = re.split(r"[^A-Z0-9]+", name.upper())
     return (
         parts[0] == "ENDSTOP"
+        or name.startswith(_LOADER)
         or any(_SECRET_PART.fullmatch(part) for part in parts)
         or _SECRET_VALUE.search(value) is not None
         or any(secret and secret in value for secret in secrets)
