@@ -337,6 +337,34 @@ def test_files_of_output_say_where_they_belong(tmp_path: Path, monkeypatch: pyte
     assert (reading.total, reading.read(95, 200)) == (98, b"xxx")
 
 
+@pytest.mark.needs("root")
+def test_a_full_disk_costs_output_and_not_the_end(tmp_path: Path) -> None:
+    """Where nothing more can be written the command runs on, its output ends early, and how it ended is known."""
+    state = tmp_path / "state"
+    state.mkdir()
+    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=256k", "none", state], capture_output=True, check=False).returncode:
+        pytest.skip("nothing can be mounted here")
+
+    async def main() -> ProcessExited:
+        background = Background(state)
+        start(background, "head -c 1000000 /dev/zero | tr '\\0' x; exit 6", tmp_path)
+        return await background.wait_any()
+
+    try:
+        exited = go(main())
+        with pytest.raises(ToolError, match="no space left"):
+            go(full(state, tmp_path))
+    finally:
+        subprocess.run(["umount", state], check=True)
+    assert (exited.exit_code, exited.signal) == (6, None)
+    assert exited.output.endswith("xxx")
+
+
+async def full(state: Path, folder: Path) -> None:
+    """A start with no room for it."""
+    started(Background(state), ["true"], folder)
+
+
 @pytest.mark.parametrize("bound", range(40, 48))
 def test_no_character_is_cut_in_half(bound: int, tmp_path: Path) -> None:
     """Shortened anywhere, output holds whole characters; of a running process the unfinished one waits."""

@@ -236,6 +236,7 @@ def _keep(folder: str, cwd: str, seconds: str, terminal: bool, ctype: str, argv:
     signal.signal(signal.SIGCHLD, lambda *_: None)
     output, writer, reader = _ends(terminal)
     keys = os.open(f"{folder}/{KEYS}", os.O_RDWR | os.O_NONBLOCK) if terminal else None
+    end = _room_for_the_end(folder)
     pid = _begin(argv, cwd, ctype, writer, reader, terminal)
     for fd in {writer, reader}:
         os.close(fd)
@@ -260,15 +261,21 @@ def _keep(folder: str, cwd: str, seconds: str, terminal: bool, ctype: str, argv:
     for _ in range(16):  # what a pipe can hold: a writer that cannot be killed must not hold us
         if not keeper.read():
             break
-    _tell(folder, keeper.status, how, round(duration * 1000))
+    _tell(folder, end, keeper.status, how, round(duration * 1000))
 
 
-def _tell(folder: str, status: int | None, how: str, milliseconds: int) -> None:
+def _room_for_the_end(folder: str) -> int:
+    """A file that takes the last line also when the disk is full by then."""
+    file = os.open(f"{folder}/{EXIT}.new", os.O_WRONLY | os.O_CREAT, 0o600)
+    os.write(file, b" " * 80)
+    return file
+
+
+def _tell(folder: str, file: int, status: int | None, how: str, milliseconds: int) -> None:
     """Write down the end, whole or not at all."""
     code = os.WEXITSTATUS(status) if status is not None and os.WIFEXITED(status) else "-"
     number = os.WTERMSIG(status) if status is not None and os.WIFSIGNALED(status) else "-"
-    with open(f"{folder}/{EXIT}.new", "w") as file:
-        file.write(f"{code} {number} {how} {milliseconds}\n")
+    os.pwrite(file, f"{code} {number} {how} {milliseconds}\n".encode(), 0)
     os.replace(f"{folder}/{EXIT}.new", f"{folder}/{EXIT}")
 
 
