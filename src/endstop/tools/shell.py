@@ -218,6 +218,7 @@ def _outcome(ended: spawn.Ended, seconds: float | None) -> Outcome:
 
 
 def signal_name(number: int) -> str:
+    """SIGTERM for 15; empty for a number that is no signal."""
     try:
         return signal.Signals(number).name
     except ValueError:
