@@ -6,6 +6,7 @@ import asyncio
 import json
 import os
 import shutil
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from endstop.core.effects import HookRun
 from endstop.core.events import Hook, HookEnd, HookOn
 from endstop.core.hooks import make
 from endstop.host import spawn
+from endstop.host.programs import program
 from endstop.host.sandbox import Sandbox, clean_environment, detect
 
 PRE = {"tool_name": "shell", "tool_input": {"command": "rm -rf build"}, "tool_use_id": "c1"}
@@ -206,7 +208,7 @@ def test_plain_words_are_context_where_the_contract_says_so(place: Place, on: Ho
     [
         ("echo oh no >&2; exit 1", "exit code 1: oh no"),
         ("exit 3", "exit code 3: no word"),
-        ("no-such-program", "exit code 127: bash: line 1: no-such-program: command not found"),
+        ("no-such-program", f"exit code 127: {program('bash')}: line 1: no-such-program: command not found"),
         ("kill -SEGV $$", "signal 11: no word"),
         ("echo '{\"decision\": \"blok\"}'", "its JSON cannot be understood: Invalid enum value 'blok'"),
         ("echo '{\"decision\": \"block\"'", "its JSON cannot be understood: Input data was truncated"),
@@ -279,6 +281,20 @@ def test_a_project_s_hook_is_in_the_sandbox_and_reads_the_journal_only(tmp_path:
     assert (tmp_path / "outside").exists()
     assert (mine.output or "").splitlines()[-2:] == ["own-environment", "wrote"]
     assert "endstop.db" in (mine.output or "")
+
+
+def test_a_users_own_hook_runs_nothing_of_the_agents(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It runs outside of the sandbox: programs and modules that PATH or PYTHONPATH would take from the workspace are not."""
+    for name in ("bash", "env"):
+        (place.root / name).write_text("#!/bin/sh\necho planted\n")
+        (place.root / name).chmod(0o755)
+    (place.root / "sitecustomize.py").write_text("print('planted')\n")
+    monkeypatch.setenv("PATH", f"{place.root}:{os.environ['PATH']}")
+    own = {**os.environ, "PYTHONPATH": str(place.root)}
+    hooks = Hooks(place.session, Sandbox("none"), [], {}, own, network=False, mode="auto", transcript=place.transcript)
+    hook = make("stop", f"env true; {sys.executable} -c ''; echo ours", own=True)
+    end = asyncio.run(hooks.run(HookRun(hook=hook, invocation_id="h", data=DATA["stop"]), place.root))
+    assert end.output == "ours"
 
 
 def test_a_hook_finds_its_project(place: Place) -> None:

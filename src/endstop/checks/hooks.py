@@ -23,7 +23,8 @@ from endstop.core.events import HookEnd, HookOn
 from endstop.core.hooks import called
 from endstop.errors import ToolError, UsageError
 from endstop.host import spawn
-from endstop.host.sandbox import Sandbox
+from endstop.host.programs import program, without
+from endstop.host.sandbox import SHELL, Sandbox
 
 READ = 64 * 1024
 """Bytes of each stream that are read, half from the beginning and half from the end."""
@@ -126,12 +127,12 @@ class Hooks:
 
     async def _command(self, run: HookRun, root: Path, transcript: Path, told: dict[str, Any]) -> spawn.Ended:
         hook = run.hook
-        command = ["bash", "-c", hook.run]
+        command = [program(SHELL, root), "-c", hook.run]
         if not hook.own:
             command = self._sandbox.wrap(
                 command, workspace=root, hidden=self._hidden, readable=[transcript], network=self._network
             )
-        environment = self._own if hook.own else self._environment
+        environment = without(self._own, root) if hook.own else self._environment  # outside, nothing of the agent's runs
         return await spawn.run(
             command,
             cwd=root,
