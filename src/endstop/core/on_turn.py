@@ -267,7 +267,7 @@ def _tool_complete(state: State, entry: Entry, event: ev.ToolComplete) -> None:
         hooks.arises(state, ("post_tool", event.tool_call_id))
     if call.code == "denied":
         state.denied = [*state.denied[-9:], event.result.content[:300]]
-    if call.request.name == "process" and isinstance(call.request.arguments, dict) and event.executed:
+    if call.request.name in ("process", "process_control") and isinstance(call.request.arguments, dict) and event.executed:
         state.exits.pop(str(call.request.arguments.get("process_id")), None)  # it was seen: no notice is needed
     _count(state, entry, event, call)
 
