@@ -27,7 +27,7 @@ from endstop.core.apply import replay
 from endstop.core.context import SYSTEM, measure_head
 from endstop.core.goal import Kit, Profile, State, open_calls, with_rules
 from endstop.core.messages import Head
-from endstop.errors import LeaseLost, StoreFull, UsageError
+from endstop.errors import EndstopError, LeaseLost, StoreFull, UsageError
 from endstop.guards.permission import Permissions
 from endstop.guards.redaction import Redactor
 from endstop.host import git, spawn
@@ -36,7 +36,7 @@ from endstop.host.clock import Steady
 from endstop.host.paths import inside
 from endstop.host.sandbox import Sandbox, clean_environment, detect
 from endstop.models.choose import make_model
-from endstop.orders import check_contract, check_limits, read_instructions, usable_workspace
+from endstop.orders import check_contract, check_limits, check_secrets, read_instructions, usable_workspace
 from endstop.ports import Clock, Emit, Model, Tool, Watch
 from endstop.runtime.control import control
 from endstop.runtime.embedded import Stay, drive
@@ -124,6 +124,7 @@ class System:
             UsageError: as ``queue``.
         """
         root = usable_workspace(order.workspace)
+        check_secrets(order.objective, order.contract, order.policy, self.redact.clean)
         model = self.model(order.model)
         judge = self._judge(order.contract, model)
         for asked in (model, *(self.model(name) for name in order.fallbacks)):
@@ -149,6 +150,7 @@ class System:
             UsageError: as ``queue``.
         """
         root, asked = usable_workspace(workspace), self.model(model)
+        check_secrets("", ev.Contract(), policy, self.redact.clean)
         check_limits(explicit, asked)
         terms = _terms(root, model, limits, policy)
         about = await git.describe(root)
@@ -173,7 +175,7 @@ class System:
             created=self.clock(),
             workspace=str(root),
             salt=start.salt or "",
-            objective=goal.objective or None,
+            objective=self.redact.clean(goal.objective) or None,
             model=goal.model,
         )
         await self.store.create(new)
@@ -445,6 +447,9 @@ class Running:
             self._sound = False
             await self.session.pause_unwritten()
             raise
+        except Exception as error:  # a defect of ours counts as a crash: the next holder must not run into it for ever
+            self._sound = isinstance(error, EndstopError)
+            raise
         finally:
             hearing.cancel()
 
@@ -467,7 +472,7 @@ class Running:
         return str(self.session.redact.clean_data(text))
 
     async def close(self) -> None:
-        """Let the session go in good order; after a full disk the next holder finds it as after a crash."""
+        """Let the session go in good order; after a full disk or a defect the next holder finds it as after a crash."""
         if self.servers is not None:
             await self.servers.close()
         if self.perform.background is not None:

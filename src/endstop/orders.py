@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
+import re
 import shlex
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Iterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -84,3 +85,37 @@ def _check_script(run: str, root: Path) -> None:
             script = root / os.path.expanduser(words[1])
             if not script.exists():
                 raise UsageError(f"the script {words[1]} is not there", where=f"hook {run!r}", hint="correct its path")
+
+
+_EXCERPT = re.compile(r"[^\n]{0,40}\[redacted:[^\]\n]*\]")
+
+
+def check_secrets(objective: str, contract: ev.Contract, policy: ev.Policy, clean: Callable[[str], str]) -> None:
+    """What is recorded is what runs, now and after a restart; so nothing of it may be taken out of the record.
+
+    Raises:
+        UsageError: something of the order holds a secret, or what looks like one.
+    """
+    for where, text in _texts(objective, contract, policy):
+        shown = clean(text)
+        if shown == text:
+            continue
+        found = _EXCERPT.search(shown)
+        words = found[0].strip() if found else shown[:80]
+        raise UsageError(
+            f"it holds a secret, or words that look like one: {words}",
+            where=where,
+            hint="secrets are not recorded, and what is recorded is what runs: put it into a file and name the file",
+        )
+
+
+def _texts(objective: str, contract: ev.Contract, policy: ev.Policy) -> Iterator[tuple[str, str]]:
+    yield "objective", objective
+    for number, gate in enumerate(contract.gates, 1):
+        yield from ((f"gate {number}", text) for text in (gate.run, gate.gate_id, *gate.paths))
+    for number, hook in enumerate(contract.hooks, 1):
+        yield from ((f"hook {number}", text) for text in (hook.run, hook.matcher))
+    yield from (("deliverable", text) for text in contract.deliverables)
+    yield from (("protected input", text) for text in contract.inputs)
+    yield "rubric", contract.rubric or ""
+    yield from (("rule", text) for text in (*policy.allow, *policy.deny, *policy.ask))

@@ -28,10 +28,31 @@ NAMES = (
 """Endings of names whose values are secret; "_" may be "-" or missing."""
 _HARMLESS = re.compile(r"(?:page|next|continuation|cancel|cancellation|sync)token$")
 _MADE = "[redacted:"
+_MARK = re.compile(r"\[redacted:[^\]\n]*\]")
+_PLAIN = re.compile(r"[^\s;&|<>()$`]*")
 
 
 def _made(label: str) -> str:
     return f"{_MADE}{label}]"
+
+
+def marked(data: Any) -> bool:
+    """Whether a secret was taken out of this plain data."""
+    return _MADE.encode() in msgspec.json.encode(data)
+
+
+def hides_only_words(recorded: str, given: str) -> bool:
+    """Whether what was taken out of a command line is nothing but words, or parts of them: nothing that could be a command."""
+    first, *pieces = _MARK.split(recorded)
+    at = len(first)
+    if not given.startswith(first):
+        return False
+    for number, piece in enumerate(pieces, 1):
+        found = len(given) - len(piece) if number == len(pieces) else given.find(piece, at)
+        if found < at or not given.startswith(piece, found) or not _PLAIN.fullmatch(given, at, found):
+            return False
+        at = found + len(piece)
+    return at == len(given)
 
 
 # ----------------------------------------------------------------------------------------------------------------- shapes
@@ -53,7 +74,7 @@ SHAPES = (
         "private-key",
         ("PRIVATE KEY",),
         r"-----BEGIN [A-Z0-9 ]{0,20}PRIVATE KEY(?: BLOCK)?-----(?=[\s\S]{0,300}?[A-Za-z0-9+/=]{24})"
-        r"(?:(?!-----)[\s\S]){24,20000}(?:-----END [A-Z0-9 ]{0,30}-----|\Z)",
+        r"(?:(?!-----)[\s\S]){24,20000}(?:-----END [A-Z0-9 ]{0,30}-----|\Z|(?=(?:-----[A-Z0-9 -]{0,40})?\n\[?… ))",
     ),
     Shape("anthropic-key", ("sk-",), _SK + r"ant-[A-Za-z0-9_-]{10,}"),
     Shape("openai-key", ("sk-",), _SK + r"(?=[\w-]*[0-9])(?=[\w-]*[A-Za-z0-9]{16})[A-Za-z0-9_-]{20,}"),
@@ -85,6 +106,69 @@ def _put(kind: str, found: re.Match[str]) -> str:
         return _made(kind)
     start, end = found.span("v")
     return found[0][: start - found.start()] + _made(kind) + found[0][end - found.start() :]
+
+
+# ------------------------------------------------------------------------------------------------------------------- cuts
+
+EDGE = 2_048
+"""Characters of a line that are dropped at most on either side of a cut: what is left of a secret that the cut went through
+cannot be known by its look."""
+_CUT = re.compile(r"\A…|(?:\A|\n)\[?… ?\(?[0-9]+ (?:bytes|characters) left out\)?(?: …)?\]?\n|\n\[…\]\n")
+_LINE_CUT = re.compile(r"… \(line of [0-9]+ bytes, cut\)")
+_WORD_END = re.compile(r"""[^\s"',;…]*\Z""")
+_LONGEST_WORD = 512
+_KEY_END = re.compile(r"(?: *[0-9]+\t)?-----END [A-Z0-9 ]{0,20}PRIVATE KEY(?: BLOCK)?-----")
+_KEY_LINE = re.compile(r"(?: *[0-9]+\t)?[A-Za-z0-9+/=]{1,80}\s*")
+_CUT_MARK = "…".encode()
+_MAY_BE_CUT = re.compile(rb'[0-9] (?:bytes|characters) left out|[0-9] bytes, cut\)|"\xe2\x80\xa6|\[\xe2\x80\xa6\]')
+
+
+def _drop_edges(text: str) -> str:
+    """A shortened text without what stands right at its cuts."""
+    if "…" not in text:
+        return text
+    kept: list[str] = []
+    at = 0
+    for found in _CUT.finditer(text):
+        start, end = found.span()
+        line = max(text.rfind("\n", at, start) + 1, start - EDGE, at)
+        kept += (text[at:line], _edge(text[line:start]), found[0])
+        at = end
+        if found[0].rstrip("]\n").endswith("…"):  # the same text goes on behind it
+            over = text.find("\n", end, end + EDGE)
+            at = over if over >= 0 else min(end + EDGE, len(text))
+            kept.append(_edge(text[end:at]))
+    return _drop_key_ends(_drop_words("".join((*kept, text[at:]))))
+
+
+def _edge(text: str) -> str:
+    """What stands for an edge. One that was dropped before stays as it is."""
+    return text if text.startswith("…") or text.endswith("…") else "…" if text else ""
+
+
+def _drop_words(text: str) -> str:
+    """Without the last word of lines that were cut."""
+    kept: list[str] = []
+    at = 0
+    for found in _LINE_CUT.finditer(text):
+        word = _WORD_END.search(text, max(at, found.start() - _LONGEST_WORD), found.start())
+        kept += (text[at : word.start() if word else found.start()], found[0])
+        at = found.end()
+    return "".join((*kept, text[at:]))
+
+
+def _drop_key_ends(text: str) -> str:
+    """Without private keys of which only the end is there."""
+    kept: list[str] = []
+    at = 0
+    for found in _KEY_END.finditer(text):
+        above = text[at : found.start()].splitlines(keepends=True)
+        while above and _KEY_LINE.fullmatch(above[-1]):
+            above.pop()
+        start = at + sum(map(len, above))
+        kept += (text[at:start], _made("private-key") if start < found.start() else found[0])
+        at = found.end()
+    return "".join((*kept, text[at:]))
 
 
 # ------------------------------------------------------------------------------------------------------------------ names
@@ -203,6 +287,8 @@ class Redactor:
                 return True
         if b"@" in data and _URL.search(data):
             return True
+        if _CUT_MARK in data and _MAY_BE_CUT.search(data):
+            return True
         sieved = data.translate(*_FOR_NAMES)
         hits = [words for mark, words in self._words.items() if mark in sieved]
         if not hits:
@@ -216,20 +302,24 @@ class Redactor:
             text = text.replace(form, _made(name))
         return self._clean_names(_clean_shapes(text))
 
-    def clean_data(self, data: Any) -> Any:
-        """Builtins without secrets: every text cleaned, and the texts under secret keys replaced as a whole."""
+    def clean_data(self, data: Any, *, shortened: bool = False) -> Any:
+        """Builtins without secrets: every text cleaned, and the texts under secret keys replaced as a whole.
+
+        Args:
+            shortened: texts may have been shortened: what stands at their cuts goes too, as it may be half of a secret.
+        """
         if isinstance(data, str):
-            return self.clean(data)
+            return _drop_edges(self.clean(data)) if shortened else self.clean(data)
         if isinstance(data, dict):
-            return {self.clean_data(key): self._clean_entry(key, value) for key, value in data.items()}
+            return {self.clean_data(key): self._clean_entry(key, value, shortened) for key, value in data.items()}
         if isinstance(data, (list, tuple)):
-            return type(data)([self.clean_data(item) for item in data])
+            return type(data)([self.clean_data(item, shortened=shortened) for item in data])
         return data
 
-    def _clean_entry(self, key: Any, value: Any) -> Any:
+    def _clean_entry(self, key: Any, value: Any, shortened: bool) -> Any:
         if isinstance(value, str) and isinstance(key, str) and value and self._is_secret_name(key):
             return value if value.startswith(_MADE) else _made(key)
-        return self.clean_data(value)
+        return self.clean_data(value, shortened=shortened)
 
     def _is_secret_name(self, name: str) -> bool:
         bare = _bare(name)

@@ -5,8 +5,6 @@ A control that its phase can do nothing with is kept all the same, marked ``late
 
 from __future__ import annotations
 
-from typing import Any
-
 import msgspec
 
 from endstop.core import chain, codec
@@ -15,7 +13,7 @@ from endstop.core.apply import replay
 from endstop.core.events import TYPE_OF, Event
 from endstop.core.goal import State, allowed
 from endstop.ports import Clock
-from endstop.runtime.session import Redact, uuid7
+from endstop.runtime.session import Redact, cleaned, uuid7
 from endstop.store.blobs import pack
 from endstop.store.open import Store
 
@@ -52,13 +50,6 @@ async def control(store: Store, session_id: str, event: Event, *, clock: Clock, 
         )
         if not appended.moved:
             return not late
-
-
-def cleaned(event: Event, redact: Redact) -> Event:
-    """The event without secrets."""
-    plain: Any = codec.to_builtins(event)
-    clean = redact.clean_data(plain)
-    return event if clean == plain else codec.from_builtins(TYPE_OF[type(event)], clean)
 
 
 def is_late(state: State, event: Event) -> bool:

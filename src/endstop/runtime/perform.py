@@ -36,6 +36,7 @@ from endstop.errors import EndstopError, ToolError
 from endstop.host.background import Background
 from endstop.ports import GateRunner, HookRunner, Invocation, Judge, Model, Outcome, Tool, Watch, Workspace
 from endstop.runtime.ask import Ask
+from endstop.runtime.originals import refuse
 from endstop.runtime.race import Race, time_is_up
 from endstop.runtime.session import Session
 
@@ -166,6 +167,10 @@ class Perform:
     async def _run(self, session: Session, run: Run) -> Outcome:
         tool = self.tools.get(run.name)
         invocation = self._invocation(session, run)
+        recorded = self.tools.bare(run.name, run.arguments)
+        refused = refuse(session.state.kit, session.originals, run, invocation.arguments, recorded)
+        if refused is not None:
+            return refused
         if run.again and run.effect == "edit":
             settled = await self._settle(tool, invocation, run.before or {})
             if settled is not None:
@@ -197,7 +202,7 @@ class Perform:
     def _invocation(self, session: Session, run: Run) -> Invocation:
         return Invocation(
             tool_call_id=run.tool_call_id,
-            arguments=self.tools.bare(run.name, run.arguments),
+            arguments=self.tools.bare(run.name, session.originals.get(run.tool_call_id, run.arguments)),
             key=run.key,
             workspace=self.workspace.root,
             plan=session.state.plan,
@@ -253,9 +258,17 @@ class Perform:
         assert runner is not None
 
         async def one(run: HookRun) -> None:
-            session.record(await runner.run(run, self.workspace.root))
+            session.record(await runner.run(self._told(session, run), self.workspace.root))
 
         await asyncio.gather(*(one(run) for run in act.hooks))
+
+    def _told(self, session: Session, run: HookRun) -> HookRun:
+        """A hook is told what really runs, to judge it; what it was told is not recorded."""
+        given = session.originals.get(run.data.get("tool_use_id", ""))
+        if given is None:
+            return run
+        told = run.data | {"tool_input": self.tools.bare(run.data["tool_name"], given)}
+        return msgspec.structs.replace(run, data=told)
 
     async def _look(self, session: Session, act: Look) -> None:
         state = session.state

@@ -1,6 +1,7 @@
 """One session held by this process: its state, and the only path by which events reach its journal.
 
-``record`` encodes, hashes and applies at once; ``commit`` hands everything recorded to the store in one append and waits.
+``record`` takes secrets out, encodes, hashes and applies at once; ``commit`` hands all that was recorded to the store in one
+append and waits.
 When another process has appended meanwhile, nothing of ours was written: the journal is read anew, our facts are appended
 behind what came, our intents are dropped, and ``decide`` decides again.
 """
@@ -18,10 +19,25 @@ from endstop.core import chain, codec
 from endstop.core.apply import apply, replay
 from endstop.core.codec import Entry
 from endstop.core.effects import AnyAct
-from endstop.core.events import KIND_OF, TYPE_OF, Blob, Event, GoalPaused, SessionResume, SessionShutdown
+from endstop.core.events import (
+    KIND_OF,
+    TYPE_OF,
+    AssistantMessage,
+    Blob,
+    Event,
+    GateFinished,
+    GoalPaused,
+    HookEnd,
+    ProcessExited,
+    SessionResume,
+    SessionShutdown,
+    ToolComplete,
+    WorkspaceObserved,
+)
 from endstop.core.goal import Kit, State, allowed
 from endstop.errors import EndstopError, StoreError, TransitionError
 from endstop.ports import Clock, Emit
+from endstop.runtime.originals import Originals, originals_of
 from endstop.store.blobs import Sealed, blob_of, pack
 from endstop.store.journal import Position
 from endstop.store.leases import LEASE, Lease
@@ -35,9 +51,20 @@ class Redact(Protocol):
         """False is certain."""
         ...
 
-    def clean_data(self, data: Any) -> Any:
-        """Plain data without secrets."""
+    def clean_data(self, data: Any, *, shortened: bool = False) -> Any:
+        """Plain data without secrets; of texts that may have been ``shortened``, without what a cut may have left of one."""
         ...
+
+
+_SHORTENED = (ToolComplete, GateFinished, HookEnd, ProcessExited, WorkspaceObserved)
+"""Events whose texts come from outside and may have been shortened on their way."""
+
+
+def cleaned(event: Event, redact: Redact) -> Event:
+    """The event without secrets."""
+    plain: Any = codec.to_builtins(event)
+    clean = redact.clean_data(plain, shortened=isinstance(event, _SHORTENED))
+    return event if clean == plain else codec.from_builtins(TYPE_OF[type(event)], clean)
 
 
 def uuid7() -> str:
@@ -60,6 +87,8 @@ class Session:
         """Set when something came from outside that the running effect should know of."""
         self.on_woken: Callable[[], None] | None = None
         """Called then, too."""
+        self.originals: Originals = {}
+        """What the calls of the last answer run with. Here only: journal and state hold it without secrets."""
         self.entries: list[Entry] | None = None
         self._seq, self._prev, self._id, self._ms = position.seq, position.hash, position.id, int(position.time * 1000)
         self._lines: list[bytes] = []
@@ -79,9 +108,11 @@ class Session:
             TransitionError: the phase does not allow one of them: a defect of the kernel, nothing was recorded.
         """
         for event in events:
-            self._record(event)
+            recorded = self._record(event)
+            if isinstance(event, AssistantMessage) and isinstance(recorded, AssistantMessage):
+                self.originals = originals_of(event, recorded)
 
-    def _record(self, event: Event) -> None:
+    def _record(self, event: Event) -> Event:
         event, data, blobs = self._encode(event)
         self._ms = max(self._ms, int(self.clock() * 1000))
         seq, id_, time = self._seq + 1, uuid7(), self._ms / 1000
@@ -96,23 +127,20 @@ class Session:
         self._unsure.append(entry)
         for emit in self.emit:
             emit(entry)
+        return event
 
     def _encode(self, event: Event) -> tuple[Event, bytes, list[Sealed]]:
         data, blobs = pack(event, self.state.salt or "00")
         if not self.redact.line_may_hold(data) and not any(self.redact.line_may_hold(content) for _, content in blobs):
             return event, data, blobs
-        plain = codec.to_builtins(event)
-        cleaned = self.redact.clean_data(plain)
-        if cleaned == plain:
-            return event, data, blobs
-        event = codec.from_builtins(TYPE_OF[type(event)], cleaned)
-        return event, *pack(event, self.state.salt or "00")
+        clean = cleaned(event, self.redact)
+        return (event, data, blobs) if clean is event else (clean, *pack(clean, self.state.salt or "00"))
 
     def keep(self, content: bytes) -> Blob:
         """Keep bytes beside the journal with the next commit; the object that stands for them."""
         text = content.decode(errors="replace")
         if self.redact.line_may_hold(content):
-            text = str(self.redact.clean_data(text))
+            text = str(self.redact.clean_data(text, shortened=True))
         blob, sealed = blob_of(text, self.state.salt or "00")
         self._blobs.append(sealed)
         return blob
