@@ -63,13 +63,16 @@ def test_fingerprint_and_look_agree_also_after_a_restart(root: Path, tmp_path: P
 
 
 def test_changed_inputs_are_told_apart(root: Path, tmp_path: Path) -> None:
-    """Changed and deleted inputs are protected; only those that the gate names and that were there are named."""
+    """Changed and deleted inputs are protected; named are those the gate names, and what changes how they run."""
     folder = Folder(root, tmp_path / "state")
     baseline = look(folder)
     (root / "tests" / "test_b.py").write_text("def test_b(): assert True\n")
+    seen = look(folder, baseline)
+    assert (seen.protected, seen.named) == (["tests/test_b.py"], [])
     (root / "conftest.py").write_text("")
     seen = look(folder, baseline)
-    assert (seen.protected, seen.named) == (["conftest.py", "tests/test_b.py"], [])
+    assert (seen.protected, seen.named) == (["conftest.py", "tests/test_b.py"], ["conftest.py"])
+    (root / "conftest.py").unlink()
     (root / "tests" / "test_a.py").unlink()
     seen = look(folder, baseline)
     assert seen.named == ["tests/test_a.py"]

@@ -8,6 +8,7 @@ import subprocess
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import BinaryIO
 
 import pytest
 
@@ -128,8 +129,8 @@ def test_an_unchanged_file_is_hashed_once(root: Path, snapshot: Snapshot, monkey
     """Once its times are old enough a file is not opened again until something of it changes."""
     (root / "src" / "new.py").write_text("x = 1\n")
     opened: list[str] = []
-    real = fingerprint.open_beneath
-    monkeypatch.setattr(fingerprint, "open_beneath", lambda root, path: opened.append(path) or real(root, path))
+    real = fingerprint.open_regular
+    monkeypatch.setattr(fingerprint, "open_regular", lambda root, path: opened.append(path) or real(root, path))
     later = time.time_ns() + 10 * fingerprint.RACY_NS
     monkeypatch.setattr(fingerprint.time, "time_ns", lambda: later)
     snapshot.scan()
@@ -164,14 +165,14 @@ def test_what_cannot_be_read_is_named(root: Path, snapshot: Snapshot, monkeypatc
     """An unreadable file is said to be so in the diff and stops nothing."""
     start = snapshot.keep(snapshot.scan())
     (root / "src" / "locked.py").write_text("x")
-    real = fingerprint.open_beneath
+    real = fingerprint.open_regular
 
-    def refuse(root: Path, path: str) -> int:
+    def refuse(root: Path, path: str) -> BinaryIO:
         if path.endswith("locked.py"):
             raise PermissionError(path)
         return real(root, path)
 
-    monkeypatch.setattr(fingerprint, "open_beneath", refuse)
+    monkeypatch.setattr(fingerprint, "open_regular", refuse)
     changes = snapshot.since(start, snapshot.scan())
     assert "could not be read: src/locked.py" in changes.diff
     assert changes.paths == ["src/locked.py"]

@@ -5,6 +5,7 @@ Not a shell: what cannot be read (expansions, loops, functions) is taken as it s
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
 from collections.abc import Iterator
@@ -110,6 +111,48 @@ def program(words: list[str]) -> list[str]:
     while rest and (_ASSIGNMENT.match(rest[0]) or rest[0] in _WRAPPERS):
         rest.pop(0)
     return rest
+
+
+class Call(NamedTuple):
+    """A program with its words, the folder it runs in below the workspace, and variables that were set before it."""
+
+    words: list[str]
+    folder: str
+    variables: dict[str, str]
+
+
+def calls(run: str) -> Iterator[Call]:
+    """The programs a command calls, in order; ``cd``, ``export`` and activated environments take part. Nothing of what
+    cannot be read."""
+    try:
+        commands = simple_commands(run)
+    except Unreadable:
+        return
+    folder, variables = "", dict[str, str]()
+    for words in commands:
+        rest = program(words)
+        own = variables | _assigned(words)
+        if rest[:1] == ["export"] or not rest:
+            variables = own
+        elif rest[0] == "cd" and len(rest) > 1:
+            folder = os.path.join(folder, rest[-1])
+        else:
+            if rest[0] in (".", "source") and rest[-1].endswith("/activate"):
+                here = os.path.join(folder, os.path.dirname(rest[-1]))
+                variables = variables | {"PATH": f"{here}:{variables.get('PATH', '$PATH')}"}
+            yield Call(rest, folder, own)
+
+
+def _assigned(words: list[str]) -> dict[str, str]:
+    """Variables that ``A=1 …``, ``env A=1 …`` or ``export A=1`` set."""
+    found = {}
+    for word in words:
+        if _ASSIGNMENT.match(word):
+            name, _, value = word.partition("=")
+            found[name] = value
+        elif word != "export" and word not in _WRAPPERS:
+            break
+    return found
 
 
 def cannot_fail(command: str) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Literal
 
 import msgspec
@@ -90,8 +91,11 @@ class Gates:
         shell = ["bash", "-o", "pipefail", "-c", gate.run]
         try:
             command = self._sandbox.wrap(shell, workspace=root, hidden=self._hidden, network=self._network)
-            ended = await spawn.run(command, cwd=root, env=self._environment, timeout=gate.timeout, bound=READ, keep=0)
-        except (ToolError, UsageError) as error:
+            # Python reads no compiled file that stands in the workspace: whoever worked there could have planted it.
+            with TemporaryDirectory(prefix="endstop-", ignore_cleanup_errors=True) as compiled:
+                env = {**self._environment, "PYTHONPYCACHEPREFIX": compiled}
+                ended = await spawn.run(command, cwd=root, env=env, timeout=gate.timeout, bound=READ, keep=0)
+        except (ToolError, UsageError, OSError) as error:
             return _Run(outcome="broken", output=f"The gate could not be run: {error}")
         run = _Run(outcome="fail", exit_code=ended.exit_code, output=ended.output, duration_ms=ended.duration_ms)
         if ended.timed_out:
@@ -126,8 +130,12 @@ def _finished(gate: Gate, run: _Run, fingerprint: str, *, stale: bool = False) -
 
 
 def _end(text: str) -> str:
+    """The end of an output. The number in a line of its own says, here as elsewhere, that a line, and maybe a secret in it, was
+    cut through: redaction drops what is left of it."""
     if len(text) <= OUTPUT:
         return text
     end = text[-OUTPUT:]
-    end = end.partition("\n")[2] or end
-    return f"[… the beginning is left out …]\n{end}"
+    _, line, rest = end.partition("\n")
+    if line and rest:
+        return f"[… the beginning is left out …]\n{rest}"
+    return f"[… {len(text) - OUTPUT} characters left out …]\n{end}"

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import os
+import threading
+from collections.abc import Callable
 from hashlib import sha256
 from pathlib import Path
+from typing import TypeVar
 
 from endstop.checks import protect
 from endstop.core.events import Contract, LookPurpose, WorkspaceObserved
+from endstop.host.bounds import Bounds, bounded
 from endstop.host.fingerprint import Scan
 from endstop.host.paths import inside, shown, walk
 from endstop.host.snapshot import Changes, Snapshot
@@ -17,30 +21,48 @@ PATHS = 200
 """Changed paths that one look names."""
 EMPTY = "empty"
 
+_T = TypeVar("_T")
 _NO_CONTENT = sha256(b"").hexdigest()
 _NOTHING = Changes([], "")
 
 
-class Folder:
-    """``ports.Workspace`` over a real folder. ``state`` is a folder of Endstop's own, out of the agent's reach."""
+async def _apart(work: Callable[[], _T]) -> _T:
+    """Look on a thread of its own, within bounds; if this task is cancelled the thread soon lets go."""
+    stop = threading.Event()
 
-    def __init__(self, root: Path, state: Path) -> None:
+    def look() -> _T:
+        with bounded(Bounds(stop)):
+            return work()
+
+    try:
+        return await asyncio.to_thread(look)
+    except asyncio.CancelledError:
+        stop.set()
+        raise
+
+
+class Folder:
+    """``ports.Workspace`` over a real folder. ``state`` is a folder of Endstop's own, out of the agent's reach; ``path`` is
+    the $PATH that gates run with (None: this process's)."""
+
+    def __init__(self, root: Path, state: Path, path: str | None = None) -> None:
         self.root = root
+        self._path = os.environ.get("PATH", os.defpath) if path is None else path
         self._snapshot = Snapshot(root, state)
 
     async def look(
         self, purpose: LookPurpose, world: int, contract: Contract, baseline: WorkspaceObserved | None
     ) -> WorkspaceObserved:
         """What the workspace is now. Without a baseline this look is one: it keeps the start and hashes the inputs."""
-        return await asyncio.to_thread(self._look, purpose, world, contract, baseline)
+        return await _apart(lambda: self._look(purpose, world, contract, baseline))
 
     async def fingerprint(self, contract: Contract) -> str:
         """The fingerprint alone: the same value as in ``look`` as long as nothing changes."""
-        return (await asyncio.to_thread(self._scan, contract)).fingerprint
+        return (await _apart(lambda: self._scan(contract))).fingerprint
 
     async def patch(self, contract: Contract, baseline: WorkspaceObserved) -> str:
         """The diff since the start, of any length that a person reads, without the list of files on top."""
-        return await asyncio.to_thread(self._patch, contract, baseline)
+        return await _apart(lambda: self._patch(contract, baseline))
 
     def _patch(self, contract: Contract, baseline: WorkspaceObserved) -> str:
         scan = self._scan(contract)
@@ -62,11 +84,11 @@ class Folder:
                 diff="",
                 protected=[],
                 deliverables=deliverables,
-                inputs=protect.hashes(self.root, protect.protected_inputs(contract, self.root)),
+                inputs=protect.start(contract, self.root, self._path),
                 base=self._snapshot.keep(scan),
             )
         changes = self._changes(scan, baseline)
-        protected = self._protected(baseline)
+        protected, named = protect.changed(contract, self.root, baseline.inputs or {}, self._path)
         return WorkspaceObserved(
             purpose=purpose,
             world=world,
@@ -74,13 +96,13 @@ class Folder:
             paths=[shown(path) for path in changes.paths[:PATHS]],
             diff=changes.diff,
             protected=protected,
-            named=self._named(protected, contract, baseline),
+            named=named,
             deliverables=deliverables,
         )
 
     def _scan(self, contract: Contract) -> Scan:
         """Deliverables and inputs count even where ignore rules leave them out."""
-        extra = protect.literal_inputs(contract)
+        extra = protect.literal_inputs(contract, self.root, self._path)
         for deliverable in contract.deliverables:
             extra.update(self._files(deliverable))
         return self._snapshot.scan(extra)
@@ -113,17 +135,3 @@ class Folder:
         if baseline.base is None:
             return Changes([], "The start was not kept, so there is nothing to compare with.")
         return self._snapshot.since(baseline.base, scan)
-
-    def _protected(self, baseline: WorkspaceObserved) -> list[str]:
-        then = baseline.inputs or {}
-        now = protect.hashes(self.root, then)
-        return [path for path in sorted(then) if now[path] != then[path]]
-
-    def _named(self, changed: list[str], contract: Contract, baseline: WorkspaceObserved) -> list[str]:
-        """Those of the changed inputs that the gates or the contract name and that were there at the start: what a gate
-        names but nobody had written yet is the agent's to write."""
-        there = {path for path, value in (baseline.inputs or {}).items() if value != protect.ABSENT}
-        if not there.intersection(changed):
-            return []
-        named = protect.named_inputs(contract, self.root, there)
-        return [path for path in changed if path in there and path in named]

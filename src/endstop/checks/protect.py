@@ -1,4 +1,4 @@
-"""Which files a verdict relies on, what they hash to, and which gates cannot be relied on at all."""
+"""Which files a verdict relies on, what they hash to, what of them changed, and which gates cannot be relied on at all."""
 
 from __future__ import annotations
 
@@ -9,19 +9,25 @@ import os
 import re
 import shutil
 import tomllib
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import suppress
 from functools import cached_property
 from hashlib import sha256
 from pathlib import Path
 
 from pathspec import GitIgnoreSpec
 
-from endstop.checks.commands import Unreadable, cannot_fail, program, simple_commands
+from endstop.checks.commands import Call, Unreadable, calls, cannot_fail, program, simple_commands
+from endstop.checks.programs import RUNNERS, Kind, Place, module_words, reads, recipes
 from endstop.core.events import Contract
 from endstop.errors import UsageError
-from endstop.host.paths import inside, open_beneath, walk
+from endstop.host import bounds
+from endstop.host.fingerprint import digest
+from endstop.host.paths import inside, open_regular, walk
 
 ABSENT = "absent"
+THERE = "there"
+"""Instead of a hash: what was at a path at the start may change, but the path was no new one."""
 DEFAULTS = 5_000
 """Files protected without being named; of more, those nearest to the top."""
 
@@ -63,8 +69,6 @@ _SETTINGS = (
     ".drone.yml",
 )
 _CI_FOLDERS = (".github/workflows/", ".github/actions/", ".circleci/", ".buildkite/")
-_NPM = "package.json#scripts"
-_PYTEST_TABLES = ("pyproject.toml#tool.pytest", "setup.cfg#tool:pytest")
 # Programs whose arguments are what is examined, not what examines: the agent is meant to change them.
 _EXAMINERS = """
     [ awk black cat clippy-driver du egrep eslint fgrep find flake8 git gofmt grep head isort jq ls mkdir mypy prettier
@@ -78,7 +82,6 @@ _SHELL_WORDS = """
     readonly return set shift shopt suspend test times trap true type typeset ulimit umask unalias unset wait
 """
 _PATH_CHANGERS = ". source eval"
-_RUNNERS = ("uv", "uvx", "poetry", "pipenv", "pdm", "hatch", "npx", "pnpm", "yarn", "bunx")
 _GLOB = re.compile(r"[*?\[]")
 _EXAMINER = frozenset(_EXAMINERS.split())
 _OF_SHELL = frozenset(_SHELL_WORDS.split())
@@ -137,51 +140,104 @@ def _found(name: str, root: Path, folder: str, path: str) -> bool:
 # ------------------------------------------------------------------------------------------------------------ what is named
 
 
-def literal_inputs(contract: Contract) -> set[str]:
-    """Every path the gates' commands and the contract could mean, whether it is there or not. Globs are left out."""
-    words = {path for gate in contract.gates for path in _path_words(gate.run)}
-    named = {path for path in contract.inputs if not _GLOB.search(path)}
-    return {path for word in words | named if (path := _normal(word)) and not _is_deliverable(path, contract)}
+def literal_inputs(contract: Contract, root: Path, path: str = "") -> set[str]:
+    """Every path that the gates' commands and the contract could mean or run, whether it is there or not, so that the same
+    files always give the same set. Globs are left out. ``path`` is the gates' $PATH."""
+    words = {word for gate in contract.gates for call in calls(gate.run) for word in _named_words(call)}
+    words |= {word for word in contract.inputs if not _GLOB.search(word)}
+    place = Place(root, path, lambda file: False, (), False)
+    words |= {
+        file for gate in contract.gates for call in calls(gate.run) for kind, file in reads(call, place) if kind == "program"
+    }
+    return {file for word in words if (file := _normal(word)) and not _is_deliverable(file, contract)}
 
 
-def named_inputs(contract: Contract, root: Path, known: Collection[str] = ()) -> set[str]:
+def named_inputs(contract: Contract, root: Path, known: Collection[str] | None = None, path: str = "") -> set[str]:
     """Paths of verifier inputs that the gates' commands or ``contract.inputs`` name, and those these imply.
 
-    A path stands here if it exists or is in ``known`` (what existed at the start); a conftest.py that would take part stands
-    here even if it is not there. "FILE#PART" is a part of a file. Deliverables never stand here.
+    A path stands here if it exists or is in ``known`` (what existed at the start; None: this is the start); a conftest.py
+    that would take part stands here even if it is not there. "FILE#PART" is a part of a file. Deliverables never stand here.
     """
-    reader = _Reader(root, known)
+    return _read(contract, root, known, path).found
+
+
+def protected_inputs(contract: Contract, root: Path, path: str = "") -> set[str]:
+    """The inputs there are at the start: the named ones, tests, and the configuration of tests and CI."""
+    return _defaults(contract, root) | named_inputs(contract, root, path=path)
+
+
+def start(contract: Contract, root: Path, path: str) -> dict[str, str]:
+    """What is kept of the start: a hash per input. What a later ``changed`` finds and is not here was not there."""
+    reader = _read(contract, root, None, path)
+    named = _defaults(contract, root) | reader.found
+    implied = {file: value for file, value in hashes(root, reader.new.keys() - reader.hides - named).items() if value != ABSENT}
+    return dict.fromkeys(reader.hides, THERE) | implied | hashes(root, named)
+
+
+def changed(contract: Contract, root: Path, then: Mapping[str, str], path: str) -> tuple[list[str], list[str]]:
+    """Inputs that are not what they were at the ``start``, and those of them that gates or contract name.
+
+    A file that was not there and takes part by itself, or takes the place of one that did, is changed; it is named if it
+    takes a place, or changes how tests run that a gate names. What a gate names but nobody had written yet is the agent's
+    to write.
+    """
+    there = {file for file, value in then.items() if value != ABSENT}
+    reader = _read(contract, root, there, path)
+    now = hashes(root, [file for file, value in then.items() if value != THERE])
+    fresh = {file for file in reader.new.keys() - there if _present(root, file)}
+    found = sorted({file for file in now if now[file] != then[file]} | fresh)
+    return found, [file for file in found if (reader.new[file] if file in fresh else file in reader.found & there)]
+
+
+def _read(contract: Contract, root: Path, known: Collection[str] | None, path: str) -> _Reader:
+    reader = _Reader(root, known, path)
     for gate in contract.gates:
         reader.gate(gate.run)
     for pattern in contract.inputs:
         reader.named(pattern, everything=True)
-    return {path for path in reader.found if not _is_deliverable(path, contract) and _writable(path)}
+    reader.found = {file for file in reader.found if _counts(file, contract)}
+    reader.new = {file: refused for file, refused in reader.new.items() if _counts(file, contract)}
+    reader.hides &= reader.new.keys()
+    return reader
 
 
-def protected_inputs(contract: Contract, root: Path) -> set[str]:
-    """All inputs that are hashed at the start: the named ones, tests, and the configuration of tests and CI."""
-    default = {path for path in default_inputs(root) if not _is_deliverable(path, contract)}
-    return default | named_inputs(contract, root)
+def _defaults(contract: Contract, root: Path) -> set[str]:
+    return {file for file in default_inputs(root) if _counts(file, contract)}
 
 
 class _Reader:
-    """Collects the inputs of one contract."""
+    """Collects the inputs of one contract.
 
-    def __init__(self, root: Path, known: Collection[str]) -> None:
+    ``found`` are the named ones; ``new`` are files that count if they appear, and whether that is refused; ``hides`` those
+    among them that are there now and hide a module.
+    """
+
+    def __init__(self, root: Path, known: Collection[str] | None, path: str) -> None:
         self.found: set[str] = set()
+        self.new: dict[str, bool] = {}
+        self.hides: set[str] = set()
         self._root = root
         self._known = known
+        self._path = path
+
+    def was_there(self, path: str) -> bool:
+        """Whether there was such a file, or such a part of one, at the start."""
+        return _present(self._root, path) if self._known is None else path in self._known
 
     def exists(self, path: str) -> bool:
-        return path in self._known or os.path.lexists(os.path.join(self._root, path))
+        return path in (self._known or ()) or os.path.lexists(os.path.join(self._root, path))
 
     def gate(self, run: str) -> None:
-        tests = [file for word in _path_words(run) for file in self.named(_relative(self._root, word))]
-        for words, folder in _commands(run):
-            names = {word.rpartition("/")[2] for word in words}
-            self._implied(words, names, folder)
-            if names & {"pytest", "py.test"}:
-                self._pytest(tests)
+        made = list(calls(run))
+        words = [word for call in made for word in _named_words(call)]
+        tests = {file for word in words for file in self.named(_relative(self._root, word)) if self.was_there(file)}
+        place = Place(self._root, self._path, self.was_there, tests or self._python_tests, bool(tests))
+        for call in made:
+            for kind, path in reads(call, place):
+                self._take(kind, path, bool(tests))
+            for inner in recipes(call, self._root):
+                for kind, path in reads(inner, place):
+                    self._notice(kind, path)
 
     def named(self, word: str, *, everything: bool = False) -> list[str]:
         """Add what a path, folder or glob means; of the latter two the tests, or everything. Returns what was added."""
@@ -197,83 +253,86 @@ class _Reader:
 
     def _several(self, path: str) -> list[str]:
         """Files below a folder (also one that was there at the start), or that match a glob as in ignore files."""
+        known = self._known or ()
         if self.exists(path) or not _GLOB.search(path):
             there = walk(self._root, path) if inside(self._root, path) else ()
-            return [file for file in {*there, *self._known} if file.startswith(f"{path}/")]
+            return [file for file in {*there, *known} if file.startswith(f"{path}/")]
         try:
-            return list(GitIgnoreSpec.from_lines([f"/{path}"]).match_files({*self._files, *self._known}))
-        except ValueError:  # no glob after all
+            return list(GitIgnoreSpec.from_lines([f"/{path}"]).match_files({*self._files, *known}))
+        except (ValueError, re.error):  # no glob after all
             return []
 
     @cached_property
     def _files(self) -> list[str]:
         return list(walk(self._root))
 
-    def _implied(self, words: list[str], names: set[str], folder: str) -> None:
-        folder = _option(words, ("-C", "--directory", "--prefix", "--cwd"), folder)
-        if names & {"make", "gmake"}:
-            self._add(folder, ("GNUmakefile", "makefile", "Makefile"))
-        if names & {"npm", "yarn", "pnpm", "bun"}:
-            self._add(folder, (_NPM,))
-        if "tox" in names:
-            self._add(folder, ("tox.ini",))
+    @cached_property
+    def _python_tests(self) -> set[str]:
+        files = default_inputs(self._root) if self._known is None else self._known
+        return {file for file in files if file.endswith(".py") and is_test(file)}
 
-    def _add(self, folder: str, names: Iterable[str]) -> None:
-        for name in names:
-            path = _normal(os.path.join(folder, name))
-            if path and self.exists(path if path in self._known else path.partition("#")[0]):
-                self.found.add(path)
+    def _take(self, kind: Kind, path: str, strict: bool) -> None:
+        for file in self._matching(path):
+            if kind not in ("noticed", "hides") and (self._has(file) or file.rpartition("/")[2] == "conftest.py"):
+                self.found.add(file)
+            if kind != "program":
+                refused = kind in ("instead", "hides") or (kind == "setting" and strict)
+                self.new[file] = refused or self.new.get(file, False)
+            if kind == "hides":
+                self.hides.add(file)
 
-    def _pytest(self, tests: list[str]) -> None:
-        self._add("", ("pytest.ini", ".pytest.ini", *_PYTEST_TABLES))
-        folders = {""}
-        for test in tests:
-            while test:
-                test = os.path.dirname(test)
-                folders.add(test)
-        self.found.update(os.path.join(folder, "conftest.py") for folder in folders)
+    def _notice(self, kind: Kind, path: str) -> None:
+        """The same of what may or may not be called: said, never refused."""
+        if kind in ("program", "manifest"):
+            return
+        for file in self._matching(path):
+            self.new.setdefault(file, False)
+            if kind == "hides":
+                self.hides.add(file)
+
+    def _has(self, path: str) -> bool:
+        return path in (self._known or ()) or _present(self._root, path)
+
+    def _matching(self, path: str) -> list[str]:
+        """A path, or those that match the glob in its last part, now or at the start."""
+        file = _normal(path)
+        if file is None:
+            return []
+        folder, _, name = file.rpartition("/")
+        if not _GLOB.search(name):
+            return [file]
+        with suppress(OSError):
+            there = os.listdir(os.path.join(self._root, folder))
+            return fnmatch.filter({*(os.path.join(folder, each) for each in there), *(self._known or ())}, file)
+        return []
 
 
-def _commands(run: str) -> Iterator[tuple[list[str], str]]:
-    """The simple commands of a gate, each with the folder that a ``cd`` before it leads to."""
-    try:
-        commands = simple_commands(run)
-    except Unreadable:
-        return
-    folder = ""
-    for words in commands:
-        rest = program(words)
-        if rest[:1] == ["cd"] and len(rest) > 1:
-            folder = os.path.join(folder, rest[-1])
-        elif rest:
-            yield rest, folder
+def _present(root: Path, path: str) -> bool:
+    if "#" in path:
+        return _hash(root, path) != ABSENT
+    full = os.path.join(root, path)
+    return os.path.lexists(full) and not os.path.isdir(full)
 
 
-def _path_words(run: str) -> Iterator[str]:
+def _named_words(call: Call) -> list[str]:
+    return [] if _examines(call.words) else [*_path_words(call), *module_words(call)]
+
+
+def _path_words(call: Call) -> Iterator[str]:
     """Words that may be paths of verifier inputs, below the folder that a ``cd`` leads to."""
-    for words, folder in _commands(run):
-        if _examines(words):
-            continue
-        for word in words:
-            path = word.partition("=")[2] if re.match(r"-{0,2}[\w.-]+=", word) else word
-            path = path.partition("::")[0]
-            if path and path not in (".", "..") and not path.startswith("-") and not any(sign in path for sign in "$`\0"):
-                yield os.path.join(folder, path)
+    for word in call.words:
+        path = word.partition("=")[2] if re.match(r"-{0,2}[\w.-]+=", word) else word
+        path = path.partition("::")[0]
+        if path and path not in (".", "..") and not path.startswith("-") and not any(sign in path for sign in "$`\0"):
+            yield os.path.join(call.folder, path)
 
 
 def _examines(words: list[str]) -> bool:
     """Whether a command looks at its arguments (a linter, grep) instead of running them."""
-    rest = words[1:] if words[0] in _RUNNERS else words
+    rest = words[1:] if words[0] in RUNNERS else words
     rest = rest[1:] if rest is not words and rest[:1] in (["run"], ["exec"], ["dlx"]) else rest
     rest = rest[2:] if rest[1:2] == ["-m"] else rest
     return bool(rest) and rest[0].rpartition("/")[2] in _EXAMINER
-
-
-def _option(words: list[str], names: tuple[str, ...], default: str) -> str:
-    for position, word in enumerate(words[:-1]):
-        if word in names:
-            return os.path.join(default, words[position + 1])
-    return default
 
 
 def _normal(path: str) -> str | None:
@@ -290,6 +349,10 @@ def _is_deliverable(path: str, contract: Contract) -> bool:
     wanted = {os.path.normpath(deliverable) for deliverable in contract.deliverables}
     file = path.partition("#")[0]
     return any(file == each or file.startswith(f"{each}/") for each in wanted)
+
+
+def _counts(path: str, contract: Contract) -> bool:
+    return not _is_deliverable(path, contract) and _writable(path)
 
 
 def _writable(path: str) -> bool:
@@ -328,48 +391,79 @@ def default_inputs(root: Path) -> set[str]:
 def hashes(root: Path, paths: Iterable[str]) -> dict[str, str]:
     """SHA-256 per path, "absent" where there is no such file or part, "unreadable" where it cannot be read.
 
-    A link is followed as long as it stays in the workspace; one that leads out is hashed as a link.
+    A link is followed as long as it stays in the workspace, and where it leads counts too; one that leads out is hashed as a
+    link. Of a file larger than ``fingerprint.WHOLE`` size, beginning and end count.
     """
     return {path: _hash(root, path) for path in sorted(paths)}
 
 
 def _hash(root: Path, path: str) -> str:
+    bounds.check()
     file, _, part = path.partition("#")
     read = _PARTS.get(path.rpartition("/")[2]) if part else None
-    real = inside(root, file if read else path)
+    name = file if read else path
+    real = inside(root, name)
     try:
         if real is None:
             return sha256(b"link\0" + os.fsencode(os.readlink(os.path.join(root, path)))).hexdigest()
-        with open(open_beneath(root, real), "rb") as source:
+        if os.path.isdir(os.path.join(root, real)):
+            return ABSENT
+        with open_regular(root, real) as source:
             if read is None:
-                return _digest(iter(lambda: source.read(1 << 20), b""))
-            data = source.read()
-    except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
+                return _led(real, name, digest(source, os.fstat(source.fileno()).st_size))
+            data = source.read(_LARGEST_SETTINGS)
+    except (FileNotFoundError, NotADirectoryError):
         return ABSENT
     except OSError:
         return "unreadable"
     try:
         value = read(data.decode("utf-8-sig"))
-    except (ValueError, KeyError, AttributeError, configparser.Error):
+    except (ValueError, KeyError, AttributeError, TypeError, RecursionError, configparser.Error):
         return sha256(data).hexdigest()
     return ABSENT if value is None else sha256(json.dumps(value, sort_keys=True, default=str).encode()).hexdigest()
 
 
-def _digest(chunks: Iterator[bytes]) -> str:
-    whole = sha256()
-    for chunk in chunks:
-        whole.update(chunk)
-    return whole.hexdigest()
+def _led(real: str, name: str, content: str) -> str:
+    """A hash that also says where a link led: to put a link in the place of a file is a change."""
+    return content if real == os.path.normpath(name) else sha256(os.fsencode(f"link\0{real}\0{content}")).hexdigest()
 
 
-def _setup_cfg(text: str) -> object:
-    parser = configparser.ConfigParser(interpolation=None)
-    parser.read_string(text)
-    return dict(parser["tool:pytest"]) if parser.has_section("tool:pytest") else None
+def _section(name: str) -> Callable[[str], object]:
+    def read(text: str) -> object:
+        parser = configparser.ConfigParser(interpolation=None)
+        parser.read_string(text)
+        return dict(parser[name]) if parser.has_section(name) else None
+
+    return read
 
 
+def _table(name: str) -> Callable[[str], object]:
+    return lambda text: tomllib.loads(text).get("tool", {}).get(name)
+
+
+def _key(name: str) -> Callable[[str], object]:
+    return lambda text: json.loads(text).get(name)
+
+
+def _cargo_targets(text: str) -> object:
+    """What decides which tests cargo runs, and what it builds them from; a new dependency is none of it."""
+    whole = tomllib.loads(text)
+    package = whole.get("package", {})
+    found = {name: package[name] for name in ("build", "autotests", "autobins") if name in package}
+    found |= {name: whole[name] for name in ("test", "patch", "replace") if name in whole}
+    for kind in ("lib", "bin"):
+        targets = whole.get(kind, [])
+        targets = targets if isinstance(targets, list) else [targets]
+        switched = [target for target in targets if {"test", "harness", "doctest"} & target.keys()]
+        found |= {kind: switched} if switched else {}
+    return found or None
+
+
+_LARGEST_SETTINGS = 8 << 20
 _PARTS: dict[str, Callable[[str], object]] = {
-    _NPM: lambda text: json.loads(text).get("scripts"),
-    _PYTEST_TABLES[0]: lambda text: tomllib.loads(text).get("tool", {}).get("pytest"),
-    _PYTEST_TABLES[1]: _setup_cfg,
+    **{f"package.json#{name}": _key(name) for name in ("scripts", "jest", "mocha")},
+    **{f"pyproject.toml#tool.{name}": _table(name) for name in ("pytest", "tox", "coverage")},
+    **{f"setup.cfg#{name}": _section(name) for name in ("tool:pytest", "coverage:report")},
+    "tox.ini#pytest": _section("pytest"),
+    "Cargo.toml#targets": _cargo_targets,
 }

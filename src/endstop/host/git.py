@@ -10,23 +10,33 @@ from __future__ import annotations
 
 import asyncio
 import os
+import select
 import shutil
+import signal
+import stat
 import subprocess
-import threading
+import time
 import zlib
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from hashlib import new as new_hash
 from pathlib import Path
-from tempfile import TemporaryDirectory
+from subprocess import PIPE, Popen
+from tempfile import TemporaryDirectory, TemporaryFile
 
 import msgspec
 
 from endstop.errors import EndstopError, UsageError
-from endstop.host.paths import CACHES, open_beneath
+from endstop.host import bounds
+from endstop.host.paths import CACHES, open_regular
 from endstop.host.programs import program, without
 
 TIMEOUT = 60.0
-"""Seconds a git command may take; a FIFO planted as an ignore file would else block it for ever."""
+"""Seconds a git command may take."""
+IN_A_LOOK = 20.0
+"""The same of one that looks at a workspace: a FIFO planted as an ignore file would else block it for ever."""
+_AT_LEAST = 2.0
+_TICK = 0.1
 
 LINK = "120000"
 SUBMODULE = "160000"
@@ -64,6 +74,10 @@ class GitFailed(EndstopError):
     """A git command did not do what it should, or there is no git."""
 
 
+class TimedOut(GitFailed):
+    """A git command took too long."""
+
+
 class GitState(msgspec.Struct, frozen=True):
     """A repository as people see it. ``branch`` is None on a detached head, ``head`` None before the first commit;
     ``dirty`` counts files that differ from the last commit or are untracked, None where that cannot be told."""
@@ -94,59 +108,114 @@ def run_git(
     environment: Mapping[str, str] | None = None,
     stdin: bytes = b"",
     limit: int | None = None,
+    timeout: float = TIMEOUT,
 ) -> bytes:
     """Standard output of a git command, at most ``limit`` bytes of it (then git is stopped).
 
     Raises:
-        GitFailed: no git, an exit status that is not 0, or it took too long.
+        GitFailed: no git, an exit status that is not 0; ``TimedOut``: it took longer than ``timeout`` seconds, or than the
+            look it belongs to may take.
+        Abandoned: the look it belongs to was called off.
     """
     kept = without({name: os.environ[name] for name in _KEPT if name in os.environ}, cwd)
     env = kept | _OWN | dict(environment or {})
     try:
-        git = program("git", cwd)
+        git = program("git", cwd)  # never one that lies in the workspace
     except UsageError as error:
         raise GitFailed(error.message, where="git", hint=error.hint) from None
     command = [git, "-c", "safe.directory=*", "-c", "core.fsmonitor=false", "-c", "core.hooksPath=/dev/null", *arguments]
     where = f"git {arguments[0]}"
-    try:
-        if limit is not None:
-            return _read_some(command, cwd, env, limit)
-        done = subprocess.run(command, cwd=cwd, env=env, input=stdin, capture_output=True, timeout=TIMEOUT, check=False)
-    except subprocess.TimeoutExpired:
-        raise GitFailed(f"took longer than {TIMEOUT:.0f} s", where=where, hint="look for a FIFO among the ignore files") from None
-    except OSError as error:
-        raise GitFailed(f"cannot be run: {error.strerror}", where=where, hint="install git") from None
-    if done.returncode:
-        said = done.stderr.decode("utf-8", "replace").strip()
-        raise GitFailed(said[-500:] or f"exit status {done.returncode}", where=where)
-    return done.stdout
-
-
-def _read_some(command: Sequence[str], cwd: Path, env: Mapping[str, str], limit: int) -> bytes:
-    with subprocess.Popen(command, cwd=cwd, env=env, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as process:
-        assert process.stdout is not None
-        watch = threading.Timer(TIMEOUT, process.kill)
-        watch.start()
-        data = process.stdout.read(limit)
-        watch.cancel()
-        process.kill()
+    look = bounds.current()
+    seconds = min(timeout, max(look.left, _AT_LEAST)) if look else timeout
+    with TemporaryFile() as given, TemporaryFile() as said:
+        given.write(stdin)
+        given.seek(0)
+        try:
+            # A session of its own: git is ended with all that it began.
+            process = Popen(command, cwd=cwd, env=env, stdin=given, stdout=PIPE, stderr=said, start_new_session=True)
+        except OSError as error:
+            raise GitFailed(f"cannot be run: {error.strerror}", where=where, hint="install git") from None
+        try:
+            data, ended = _read(process, limit, time.monotonic() + seconds)
+        finally:
+            with suppress(ProcessLookupError, PermissionError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.communicate()
+        if not ended:
+            hint = "look for a FIFO among the ignore files"
+            raise TimedOut(f"took longer than {seconds:.0f} s", where=where, hint=hint)
+        if process.returncode and limit is None:
+            said.seek(0)
+            words = said.read().decode("utf-8", "replace").strip()
+            raise GitFailed(words[-500:] or f"exit status {process.returncode}", where=where)
     return data
 
 
+def _read(process: Popen[bytes], limit: int | None, until: float) -> tuple[bytes, bool]:
+    """What a process writes, to its end or ``limit``; and whether that came in time."""
+    assert process.stdout is not None
+    pipe = process.stdout.fileno()
+    poll = select.poll()
+    poll.register(pipe, select.POLLIN)
+    data = bytearray()
+    while limit is None or len(data) < limit:
+        bounds.check()
+        if time.monotonic() > until:
+            return bytes(data), False
+        if not poll.poll(_TICK * 1000):
+            continue
+        part = os.read(pipe, 1 << 16)
+        if not part:
+            break
+        data += part
+    try:
+        process.wait(max(_TICK, until - time.monotonic()) if limit is None else _TICK)
+    except subprocess.TimeoutExpired:
+        return bytes(data), limit is not None
+    return bytes(data[:limit]), True
+
+
 def locate(root: Path) -> Repo | None:
-    """The repository ``root`` lies in; None without one, in a bare one, without git, or if git cannot read it."""
+    """The repository ``root`` lies in; None without one, in a bare one, without git, or if git cannot read it.
+
+    Raises:
+        TimedOut: git did not answer.
+    """
+    if _blocks(root):
+        return None
     parts = ["--show-toplevel", "--show-prefix", "--git-path", "objects", "--git-path", "index", "--git-path", "info/exclude"]
     question = ["rev-parse", "--path-format=absolute", *parts, "--show-object-format"]
     try:
         try:
-            said = run_git([*question, "HEAD", "--symbolic-full-name", "HEAD"], root)
+            said = run_git([*question, "HEAD", "--symbolic-full-name", "HEAD"], root, timeout=IN_A_LOOK)
+        except TimedOut:
+            raise
         except GitFailed:  # no commit yet, or no repository at all
-            said = run_git(question, root) + b"\n" + run_git(["symbolic-ref", "HEAD"], root)
+            said = run_git(question, root, timeout=IN_A_LOOK) + b"\n" + run_git(["symbolic-ref", "HEAD"], root, timeout=IN_A_LOOK)
         top, prefix, objects, index, exclude, kind, head, ref, _ = os.fsdecode(said).split("\n")
+    except TimedOut:
+        raise
     except (GitFailed, ValueError):  # ValueError: a folder with a newline in its name
         return None
     branch = ref.removeprefix("refs/heads/") if ref.startswith("refs/heads/") else None
     return Repo(Path(top), prefix, Path(objects), Path(index), Path(exclude), kind, head or None, branch)
+
+
+def _blocks(root: Path) -> bool:
+    """Whether git would wait for ever, or read without end, at a file of its own that is none: a FIFO, a device."""
+    for folder in (root, *root.parents):
+        if os.path.lexists(folder / ".git"):
+            names = (".git", ".gitignore", *(f".git/{name}" for name in _READ_FIRST))
+            return any(_special(folder / name) for name in names) or _special(root / ".gitignore")
+    return False
+
+
+def _special(path: Path) -> bool:
+    try:
+        mode = path.stat().st_mode
+    except OSError:
+        return False
+    return not (stat.S_ISREG(mode) or stat.S_ISDIR(mode))
 
 
 async def describe(root: Path) -> GitState | None:
@@ -155,7 +224,10 @@ async def describe(root: Path) -> GitState | None:
 
 
 def _describe(root: Path) -> GitState | None:
-    repo = locate(root)
+    try:
+        repo = locate(root)
+    except TimedOut:
+        return None
     if repo is None:
         return None
     with TemporaryDirectory(prefix="endstop-") as home:
@@ -168,6 +240,7 @@ def _describe(root: Path) -> GitState | None:
     return GitState(repo.top, repo.branch, repo.head, dirty)
 
 
+_READ_FIRST = ("HEAD", "config", "config.worktree", "commondir", "packed-refs", "index", "info/exclude")
 _STATUS = ("status", "--porcelain", "-z", "--untracked-files=all", "--ignore-submodules=all", "--no-renames")
 
 
@@ -223,7 +296,7 @@ class Shadow:
             environment["GIT_OPTIONAL_LOCKS"] = "1"  # keeps what was learnt about unchanged files
         if self.repo:
             environment["GIT_ALTERNATE_OBJECT_DIRECTORIES"] = _quoted(self.repo.objects)
-        return run_git(arguments, self.root, environment=environment, stdin=stdin, limit=limit)
+        return run_git(arguments, self.root, environment=environment, stdin=stdin, limit=limit, timeout=IN_A_LOOK)
 
     def follow(self) -> None:
         """Bring the index to the commit of ``repo``; what is known of unchanged files stays."""
@@ -306,7 +379,7 @@ def _user_ignores() -> bytes:
 
 def _small(path: Path) -> bytes:
     try:
-        with open(open_beneath(path.parent, path.name), "rb") as file:
+        with open_regular(path.parent, path.name) as file:
             return file.read(1 << 20)
     except OSError:
         return b""

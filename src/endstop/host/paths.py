@@ -6,10 +6,15 @@ A relative path is a ``str`` as ``os.fsdecode`` gives it, with "/" between its p
 from __future__ import annotations
 
 import os
+import re
+import stat
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import BinaryIO
 
 from pathspec import GitIgnoreSpec
+
+from endstop.host import bounds
 
 CACHES = (
     "__pycache__/",
@@ -34,7 +39,11 @@ CACHES = (
 )
 """What tools leave behind and nobody looks at, as ignore patterns: left out unless tracked."""
 
-_IGNORE_BYTES = 1 << 20
+_IGNORE_BYTES = 128 * 1024
+_STARS = re.compile(r"\*+")
+_MOST_STARS = 4
+# Matching takes time that grows with the length of a path to the power of the stars: four in a path of this depth are bearable.
+_DEEPEST = 200
 
 
 def shown(path: str) -> str:
@@ -80,11 +89,28 @@ def open_beneath(root: Path, path: str) -> int:
         os.close(at)
 
 
-def walk(root: Path, start: str = "", *, ignore: Sequence[str] | None = CACHES) -> Iterator[str]:
+def open_regular(root: Path, path: str) -> BinaryIO:
+    """As ``open_beneath``, but only what is a regular file.
+
+    Raises:
+        OSError: missing, a link on the way, not readable, a folder, a FIFO, a socket or a device.
+    """
+    handle = open_beneath(root, path)
+    if not stat.S_ISREG(os.fstat(handle).st_mode):
+        os.close(handle)
+        raise PermissionError(f"{shown(path)} is no regular file")
+    return open(handle, "rb")
+
+
+def walk(root: Path, start: str = "", *, ignore: Sequence[str] | None = CACHES, lost: list[str] | None = None) -> Iterator[str]:
     """Files and links below ``root``/``start``, relative to ``root``, in no order; links are named, never followed.
 
     ``ignore`` are patterns that hold everywhere, added to those of every .gitignore on the way; None takes everything.
-    ``.git``, FIFOs, sockets and devices never count; a folder that vanishes or cannot be read is empty.
+    ``.git``, FIFOs, sockets and devices never count; a folder that vanishes, cannot be read or lies too deep is empty, and
+    of the latter two ``lost`` gets the names.
+
+    Raises:
+        Abandoned: the look it belongs to was called off.
     """
     specs = [] if ignore is None else [("", GitIgnoreSpec.from_lines(ignore))]
     todo = [(f"{start}/" if start else "", specs)]
@@ -92,36 +118,61 @@ def walk(root: Path, start: str = "", *, ignore: Sequence[str] | None = CACHES) 
         folder, specs = todo.pop()
         if ignore is not None:
             specs = specs + _ignore_file(root, folder)
-        for entry in _entries(root, folder):
-            path = folder + entry.name
-            is_folder = entry.is_dir(follow_symlinks=False)
-            if entry.name == ".git" or _ignored(specs, f"{path}/" if is_folder else path):
+        for name, kind in _entries(root, folder, lost):
+            bounds.check()
+            path = folder + name
+            if name == ".git" or _ignored(specs, f"{path}/" if kind == "folder" else path):
                 continue
-            if is_folder:
+            if kind == "folder" and path.count("/") < _DEEPEST:
                 todo.append((f"{path}/", specs))
-            elif entry.is_file(follow_symlinks=False) or entry.is_symlink():
+            elif kind == "folder" and lost is not None:
+                lost.append(path)
+            elif kind == "file":
                 yield path
 
 
-def _entries(root: Path, folder: str) -> list[os.DirEntry[str]]:
+def _entries(root: Path, folder: str, lost: list[str] | None) -> list[tuple[str, str]]:
+    """Names in a folder, each with what it is: folder, file (links too) or other."""
     try:
         with os.scandir(os.path.join(root, folder)) as entries:
-            return list(entries)
-    except OSError:
+            return sorted((entry.name, _kind(entry)) for entry in entries)
+    except (FileNotFoundError, NotADirectoryError):
         return []
+    except OSError:
+        if lost is not None and folder:
+            lost.append(folder.rstrip("/"))
+        return []
+
+
+def _kind(entry: os.DirEntry[str]) -> str:
+    try:
+        if entry.is_dir(follow_symlinks=False):
+            return "folder"
+        return "file" if entry.is_file(follow_symlinks=False) or entry.is_symlink() else "other"
+    except OSError:  # the file system had to be asked, and did not say
+        return "other"
 
 
 def _ignore_file(root: Path, folder: str) -> list[tuple[str, GitIgnoreSpec]]:
     try:
-        handle = open_beneath(root, f"{folder}.gitignore")
-    except OSError:
+        with open_regular(root, f"{folder}.gitignore") as file:
+            lines = file.read(_IGNORE_BYTES).decode("utf-8", "surrogateescape").splitlines()
+    except OSError:  # none, a folder, a FIFO, unreadable: it ignores nothing
         return []
-    with open(handle, "rb") as file:
-        lines = file.read(_IGNORE_BYTES).decode("utf-8", "surrogateescape").splitlines()
+    usable = [line for line in lines if len(_STARS.findall(line)) <= _MOST_STARS]
     try:
-        return [(folder, GitIgnoreSpec.from_lines(lines))] if lines else []
-    except ValueError:  # a pattern git would skip: better to see too much than to stop
-        return []
+        return [(folder, GitIgnoreSpec.from_lines(usable))] if usable else []
+    except (ValueError, re.error):
+        return [(folder, GitIgnoreSpec.from_lines(filter(_is_pattern, usable)))]
+
+
+def _is_pattern(line: str) -> bool:
+    """Whether a line of an ignore file can be used; git skips others."""
+    try:
+        GitIgnoreSpec.from_lines([line])
+    except (ValueError, re.error):
+        return False
+    return True
 
 
 def _ignored(specs: list[tuple[str, GitIgnoreSpec]], path: str) -> bool:

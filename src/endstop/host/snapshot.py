@@ -16,9 +16,10 @@ from pathlib import Path
 
 import msgspec
 
-from endstop.host.fingerprint import ABSENT, Scan, Scanner, Seen
+from endstop.host import bounds
+from endstop.host.fingerprint import ABSENT, SIZED, Scan, Scanner, Seen
 from endstop.host.git import LINK, Change, GitFailed, Shadow
-from endstop.host.paths import open_beneath, shown
+from endstop.host.paths import open_regular, shown
 
 DIFF = 16_000
 """Characters of a diff, its list of files included."""
@@ -81,6 +82,7 @@ class Snapshot:
                 paths = sorted(path for path, seen in scan.seen.items() if seen != ABSENT)
                 return Changes(paths, f"The diff since the start cannot be taken: {error}"[:DIFF])
         lost = [f"could not be read: {shown(path)}" for path in scan.unreadable[:LISTED]]
+        lost += [f"looked at in part: {scan.partial}"] if scan.partial else []
         return Changes(sorted(change.path for change in changes), _render(changes, lost, parts))
 
     def patch(self, start: str, scan: Scan) -> str:
@@ -112,6 +114,7 @@ class Snapshot:
         return shadow.tree(files)
 
     def _blob(self, path: str, seen: Seen, shadow: Shadow) -> tuple[str, str] | None:
+        bounds.check()
         mode, content = seen
         if mode in ("absent", "other"):
             return None
@@ -127,12 +130,12 @@ class Snapshot:
         try:
             if mode == LINK:
                 return os.fsencode(os.readlink(os.path.join(self.root, path)))
-            with open(open_beneath(self.root, path), "rb") as file:
+            with open_regular(self.root, path) as file:
                 data = file.read(STORED + 1)
                 size = os.fstat(file.fileno()).st_size
         except OSError:
             return b"(could not be read)\n"
-        return data if len(data) <= STORED else b"(%d bytes, sha256 %b)\n" % (size, content.encode())
+        return data if len(data) <= STORED and not content.startswith(SIZED) else b"(%d bytes, %b)\n" % (size, content.encode())
 
     # ----------------------------------------------------------------------------------------------------- without git
 
@@ -175,6 +178,7 @@ class Snapshot:
         return [line if line.endswith("\n") else f"{line}\n" for line in lines]
 
     def _text(self, path: str, seen: Seen) -> str | None:
+        bounds.check()
         if not seen[0].startswith("100"):
             return None
         data = self._data(path, seen)
