@@ -30,7 +30,7 @@ from endstop.core.messages import Head
 from endstop.errors import EndstopError, LeaseLost, StoreFull, UsageError
 from endstop.guards.permission import Permissions
 from endstop.guards.redaction import Redactor
-from endstop.host import git, spawn
+from endstop.host import git, imports, spawn
 from endstop.host.background import Background
 from endstop.host.clock import Steady
 from endstop.host.paths import inside
@@ -83,7 +83,8 @@ class System:
         self.clock = Steady(clock)
         self.extra = tuple(tools)
         self.redact = Redactor(_secrets(settings))
-        self.sandbox = detect()
+        self.sandbox: Sandbox
+        self._closed: list[Path] = []
         self.models: dict[str, Model] = {}
         self.store: Store
 
@@ -95,6 +96,8 @@ class System:
         for model in self.models.values():
             await model.close()
         await self.store.close()
+        for root in self._closed:
+            imports.reopen(root)
 
     def model(self, name: str) -> Model:
         """The model of this name, opened once.
@@ -123,7 +126,7 @@ class System:
         Raises:
             UsageError: as ``queue``.
         """
-        root = usable_workspace(order.workspace)
+        root = self._place(order.workspace)
         check_secrets(order.objective, order.contract, order.policy, self.redact.clean)
         model = self.model(order.model)
         judge = self._judge(order.contract, model)
@@ -149,7 +152,7 @@ class System:
         Raises:
             UsageError: as ``queue``.
         """
-        root, asked = usable_workspace(workspace), self.model(model)
+        root, asked = self._place(workspace), self.model(model)
         check_secrets("", ev.Contract(), policy, self.redact.clean)
         check_limits(explicit, asked)
         terms = _terms(root, model, limits, policy)
@@ -234,7 +237,7 @@ class System:
         """
         row = await self.store.find(session_id)
         state = replay(await self.store.entries(session_id))
-        root = usable_workspace(Path(row.workspace))
+        root = self._place(Path(row.workspace))
         queued = with_rules(state.goal.queued, allow) if state.goal else _terms(root, state.model, state.limits, state.rules)
         model = self.model(queued.model)
         judge = self._judge(queued.contract, model)
@@ -244,6 +247,12 @@ class System:
     async def control(self, session_id: str, event: ev.Event) -> bool:
         """Append a control to any session; False if it came too late."""
         return await control(self.store, session_id, event, clock=self.clock, redact=self.redact)
+
+    def _place(self, path: Path) -> Path:
+        """The workspace, and what it can be kept in. Raises UsageError: it cannot be one."""
+        root = usable_workspace(path, self.settings.home)
+        self.sandbox = detect(root)
+        return root
 
     def permissions(self, policy: ev.Policy, root: Path) -> Permissions:
         """What a policy says to calls in this folder, with the sandbox there is. Raises UsageError: a rule cannot be read."""
@@ -280,6 +289,8 @@ class System:
         judge: ModelJudge | None,
         about: git.GitState | None,
     ) -> Running:
+        imports.close(root)
+        self._closed.append(root)
         hidden, network = [self.settings.home], goal.policy.network
         environment = clean_environment(os.environ, _secrets(self.settings))
         background = Background(self.settings.home / "sessions" / session_id / "processes")

@@ -13,7 +13,9 @@ from endstop.checks import protect
 from endstop.core import events as ev
 from endstop.core.hooks import check as check_hooks
 from endstop.errors import UsageError
+from endstop.host.imports import refuse_own
 from endstop.host.paths import inside, open_beneath
+from endstop.host.sandbox import homes_here
 from endstop.ports import Model
 
 INSTRUCTIONS = ("AGENTS.md", "CLAUDE.md")
@@ -31,13 +33,26 @@ def read_instructions(root: Path) -> str | None:
     return None
 
 
-def usable_workspace(path: Path) -> Path:
-    """Where it really is. Raises UsageError: it is no folder that can be written to."""
+def usable_workspace(path: Path, state: Path) -> Path:
+    """Where it really is.
+
+    Raises:
+        UsageError: it is no folder that can be written to; or what must stay out of an agent's reach lies in it: Endstop's
+            ``state``, the user's home, Endstop itself.
+    """
     root = path.expanduser().resolve()
     if not root.is_dir():
         raise UsageError("there is no such folder", where=str(path), hint="give an existing one with -C")
     if not os.access(root, os.W_OK | os.X_OK):
         raise UsageError("this folder cannot be written to", where=str(path), hint="choose another with -C")
+    for home in homes_here().values():
+        if home.is_relative_to(root):
+            hint = "choose a folder of its own with -C: what lies in a home runs the next time you log in"
+            raise UsageError(f"your home {home} is no workspace", where=f"workspace {path}", hint=hint)
+    if state.resolve().is_relative_to(root):
+        hint = "choose another folder with -C, or set ENDSTOP_HOME to one elsewhere"
+        raise UsageError(f"Endstop's own state lies in it: {state}", where=f"workspace {path}", hint=hint)
+    refuse_own(root)
     return root
 
 

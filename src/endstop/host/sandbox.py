@@ -162,7 +162,7 @@ def _privileges(network: bool) -> Iterator[str]:
 
 def _mounts(workspace: Path, shown: Sequence[Path], hidden: Iterable[Path], network: bool) -> _Mounts:
     """Later entries replace earlier ones of the same path."""
-    homes = _homes()
+    homes = homes_here()
     empty = {Path(path).resolve() for path in _EMPTY if os.path.isdir(path)} | set(homes.values())
     tools = [path for path in _toolchains(homes, empty) if not _inside(path, shown)]
     private = {(home / name).resolve() for home in homes.values() for name in _PRIVATE}
@@ -190,7 +190,7 @@ def _nothing(path: Path) -> list[str]:
     return ["--tmpfs", str(path)] if path.is_dir() else ["--ro-bind", "/dev/null", str(path)]
 
 
-def _homes() -> dict[Path, Path]:
+def homes_here() -> dict[Path, Path]:
     """Homes of this user, as named and where they really lie. One that is / or holds the system cannot be emptied."""
     named = {os.environ.get("HOME", ""), pwd.getpwuid(os.geteuid()).pw_dir}
     found = {Path(path): Path(path).resolve() for path in named if os.path.isabs(path) and os.path.isdir(path)}
