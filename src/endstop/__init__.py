@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from endstop.library.limits import Limits as Limits
     from endstop.library.result import Result as Result
     from endstop.library.variants import Stream as Stream
+    from endstop.library.variants import resume_sync as resume_sync
     from endstop.library.variants import run_sync as run_sync
     from endstop.library.variants import stream as stream
     from endstop.ports import Invocation as Invocation
@@ -38,7 +39,7 @@ _PLACES = {
     "endstop.library.goals": ("Gate", "resume", "run"),
     "endstop.library.limits": ("NONE", "Limits"),
     "endstop.library.result": ("Result",),
-    "endstop.library.variants": ("Stream", "run_sync", "stream"),
+    "endstop.library.variants": ("Stream", "resume_sync", "run_sync", "stream"),
     "endstop.ports": ("Invocation", "Model", "Outcome", "Tool"),
     "endstop.tools.functions": ("tool",),
 }
@@ -66,6 +67,7 @@ __all__ = [
     "__version__",
     "events",
     "resume",
+    "resume_sync",
     "run",
     "run_sync",
     "stream",

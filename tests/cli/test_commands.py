@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import re
 import sqlite3
+import subprocess
+import sys
 import tomllib
 from pathlib import Path
 
@@ -12,9 +14,10 @@ import pytest
 import typer.main
 
 from endstop import settings
-from endstop.cli import exits, here
+from endstop.cli import demo, exits, here
 from endstop.cli import init as templates
 from endstop.cli import main as command_line
+from tests.cli.server import serving
 from tests.cli.terminal import DONE, EDIT, GATE, call, repository, script
 
 Terminal = pytest.CaptureFixture[str]
@@ -195,7 +198,15 @@ def test_the_doctor_asks_a_model_only_when_told(repo: Path, capsys: Terminal, mo
     monkeypatch.setenv("OLLAMA_BASE_URL", "http://127.0.0.1:1/v1")
     assert call(capsys, "doctor").code == exits.OK
     asked = call(capsys, "doctor", "--ask")
-    assert (asked.code, "127.0.0.1:1" in asked.out) == (exits.FAILED, True)
+    assert (asked.code, "nothing listens at 127.0.0.1:1\n" in asked.out) == (exits.FAILED, True)
+
+
+def test_the_doctor_looks_at_a_model_that_is_named(repo: Path, capsys: Terminal) -> None:
+    """-m stands in for the configured model, and is asked with --ask."""
+    with serving("ok") as server, pytest.MonkeyPatch.context() as environment:
+        environment.setenv("OLLAMA_BASE_URL", server.url)
+        said = call(capsys, "doctor", "-m", "ollama:tiny", "--ask")
+        assert (said.code, "ollama:tiny (command line), it answers: ok" in said.out) == (exits.OK, True)
 
 
 def test_the_doctor_finds_what_is_broken(repo: Path, capsys: Terminal, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -225,7 +236,7 @@ WRONG = {
     ("run", "x", "-l", "cost=1eur"): "cost=2usd",
     ("run", "x", "-C", "missing"): "is no folder",
     ("run", "x", "--confront", "maybe"): "once, always, never",
-    ("run", "x", "--mode", "yol"): "plan, ask, auto, yolo",
+    ("run", "x", "--mode", "yol"): "permissions.mode: unknown value 'yol'\n  hint: one of plan, ask, auto, yolo",
     ("run", "x", "--report", "x.txt"): "neither .md nor .json",
     ("run", "x", "--report", "missing/x.md"): "cannot be written",
     ("run", "x", "--protect", "flag", "--protect", "refuse"): "name one of them",
@@ -236,6 +247,8 @@ WRONG = {
     ("resume",): "no goal was begun in this folder",
     ("answer", "yes"): "no goal was begun in this folder",
     ("verify", "missing/file"): "there is no such file",
+    ("verify", "missing.jsonl"): "missing.jsonl: there is no such file",
+    ("doctor", "--ask"): "there is no model to ask",
     ("export", "-o", "missing/file"): "no such folder",
     ("init", "-C", "missing"): "is no folder",
 }
@@ -387,3 +400,23 @@ def test_the_demo_shows_a_verified_goal(
         command_line.main(["demo"])
     out, _ = capfd.readouterr()
     assert (ended.value.code, "done (verified)" in out, "SCRIPTED" in out, "verify: ok" in out) == (exits.OK, True, True, True)
+    look, away = (re.search(rf"^{label}: +(.*?)(?:  |$)", out, re.MULTILINE) for label in ("Look around", "Clear it away"))
+    assert look is not None
+    assert away is not None
+    turns = subprocess.run(look[1], shell=True, capture_output=True, text=True, check=True).stdout
+    assert "task_complete" in turns
+    subprocess.run(away[1], shell=True, check=True)
+    assert list(tmp_path.glob("endstop-demo-*")) == []
+
+
+def test_hints_name_the_command_that_was_started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By its name only where a shell finds just that one; else by the way to it."""
+    for folder in ("a b", "other"):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "endstop").touch(0o755)
+    started = str(tmp_path / "a b/endstop")
+    monkeypatch.setenv("PATH", str(tmp_path / "other"))
+    assert demo.typed(started) == f"'{started}'"
+    monkeypatch.setenv("PATH", str(tmp_path / "a b"))
+    assert demo.typed(started) == "endstop"
+    assert demo.typed("/x/endstop/__main__.py") == f"{sys.executable} -m endstop"

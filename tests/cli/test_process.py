@@ -11,8 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from endstop.cli import exits
+from endstop.cli import exits, view
 from endstop.cli.run import ONE_WISH
+from endstop.core.apply import replay
+from endstop.core.codec import decode
 from tests.cli.terminal import ASK, DONE, EDIT, GATE, PAINT, SLEEP, call, repository, script, start, turn, typed
 
 SLOW = turn("", delay=60.0)
@@ -106,12 +108,18 @@ def test_a_goal_that_waits_goes_on_when_somebody_answers_elsewhere(repo: Path, c
 
 
 def test_a_killed_process_leaves_a_goal_that_can_be_resumed(repo: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """After kill -9 the goal is listed as left, and resume takes it up."""
+    """After kill -9 the goal is listed and shown as left, its active time stands still, and resume takes it up."""
     process = running(repo, SLOW)
     until(process, "assistant.turn_start")
     process.kill()
     process.communicate(timeout=30)
     assert "working (left)" in call(capsys, "ps").out
+    shown = call(capsys, "show").out
+    assert shown.startswith("working (left)  x\n  why          its process is gone")
+    assert "  next         endstop resume " in shown
+    state = replay([decode(line.encode()) for line in call(capsys, "export").out.splitlines()])
+    assert "active 0s of 4h" in view.spent(state, state.time + 3600, driven=False)
+    assert "active 1h of 4h" in view.spent(state, state.time + 3600)
     (repo.parent / "script0.json").write_text(json.dumps({"turn": [EDIT, DONE]}))
     said = call(capsys, "resume", "-l", "turns=50")
     assert (said.code, "goes on      resumed by a person" in said.out, "of 50 ·" in said.out) == (exits.CLAIMED, True, True)

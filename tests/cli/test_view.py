@@ -301,7 +301,7 @@ def test_waiting_says_for_what_and_how_to_go_on() -> None:
     assert lines[0].startswith("waiting (question)  ")
     assert lines[-2:] == [
         '  next         endstop answer 0193e2a1-b3c4 "…"',
-        "               then, unless a process waits: endstop resume 0193e2a1-b3c4",
+        "               then: endstop resume 0193e2a1-b3c4",
     ]
     assert view.summary(waiting, None, T0, driver="process 7 on here")[-1] == "  driven by    process 7 on here"
 

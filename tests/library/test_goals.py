@@ -234,14 +234,26 @@ def test_a_model_of_the_callers_own_is_not_closed(tmp_path: Path) -> None:
     assert closed == []
 
 
-def test_run_sync_says_what_to_write_inside_a_loop(tmp_path: Path) -> None:
-    """Where a loop runs, run_sync is refused with the remedy."""
+def test_what_needs_no_loop_says_what_to_write_inside_one(tmp_path: Path) -> None:
+    """Where a loop runs, run_sync and resume_sync are refused with the remedy."""
 
-    async def inside() -> None:
+    async def run() -> None:
         endstop.run_sync("x", workspace=tmp_path, model=model(DONE))
 
-    with pytest.raises(endstop.UsageError, match="write await"):
-        asyncio.run(inside())
+    async def resume() -> None:
+        endstop.resume_sync("x")
+
+    for name, inside in (("run", run), ("resume", resume)):
+        with pytest.raises(endstop.UsageError, match=f"endstop.{name}_sync: .*write await endstop.{name}\\("):
+            asyncio.run(inside())
+
+
+def test_a_goal_goes_on_without_a_loop(tmp_path: Path) -> None:
+    """resume_sync takes the arguments of resume and comes to the same result."""
+    played = model(WRITE, DONE)
+    first = endstop.run_sync("write", workspace=tmp_path, model=played, deliverables="out.txt", judge="none", limits={"turns": 1})
+    second = endstop.resume_sync(first.session_id, model=played, limits={"turns": 9})
+    assert (first.phase, second.phase, second.verified) == ("capped", "done", True)
 
 
 # ------------------------------------------------------------------------------------------------------------------ resume

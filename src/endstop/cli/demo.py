@@ -7,6 +7,7 @@ noticed, claims too early and is confronted, repairs the wrong thing and is sent
 from __future__ import annotations
 
 import os
+import shlex
 import shutil
 import subprocess
 import sys
@@ -54,6 +55,7 @@ def run(folder: Path | None = None) -> int:
     for program in ("git", "python3"):
         if shutil.which(program) is None:
             raise UsageError(f"{program} is not installed", where="demo", hint=f"install {program}")
+    name = typed(sys.argv[0])
     folder = folder or Path(tempfile.mkdtemp(prefix="endstop-demo-"))
     workspace, home = make_repository(folder / "invoices"), folder / "state"
     script = folder / "script.toml"
@@ -61,17 +63,27 @@ def run(folder: Path | None = None) -> int:
     environment = {**os.environ, "ENDSTOP_HOME": str(home)}
     command = ["run", OBJECTIVE, "-C", str(workspace), "-g", GATE, "-m", f"scripted:{script}"]
     print("A repository with two failing tests, a gate, and a SCRIPTED model in place of a paid one:\n", flush=True)
-    print(f"  endstop run {OBJECTIVE!r} \\\n      -g {GATE!r} -m scripted:script.toml\n", flush=True)
+    print(f"  {name} run {OBJECTIVE!r} \\\n      -g {GATE!r} -m scripted:script.toml\n", flush=True)
     code = _endstop(command, environment)
     print("\nThe record of all of it, checked against its own hashes:\n", flush=True)
     verified = _endstop(["verify", "-C", str(workspace)], environment)
     print(
-        f"\nLook around:      ENDSTOP_HOME={home} endstop show -C {workspace} --turns\n"
-        "Your own goal:    endstop run \"…\" -g 'pytest -q' -m openai:gpt-5              (OPENAI_API_KEY set)\n"
-        "A local model:    endstop run \"…\" -g 'pytest -q' -m ollama:qwen3-coder         (ollama serve)\n"
-        'Any other server: endstop run "…" -m openai:NAME                             (OPENAI_BASE_URL set)'
+        f"\nLook around:      ENDSTOP_HOME={home} {name} show -C {workspace} --turns\n"
+        f"Clear it away:    rm -rf {shlex.quote(str(folder))}        (the demo leaves it to be looked at)\n"
+        f"Your own goal:    {name} run \"…\" -g 'pytest -q' -m openai:gpt-5         (OPENAI_API_KEY set)\n"
+        f"A local model:    {name} run \"…\" -g 'pytest -q' -m ollama:qwen3-coder    (ollama serve)\n"
+        f'Any other server: {name} run "…" -m openai:NAME                        (OPENAI_BASE_URL set)'
     )
     return code or verified
+
+
+def typed(started: str) -> str:
+    """What to type to get the command that was ``started`` so: its name where a shell finds it, else the way to it."""
+    if os.path.basename(started) != "endstop":
+        return f"{shlex.quote(sys.executable)} -m endstop"
+    found = shutil.which("endstop")
+    here = found is not None and os.path.exists(started) and os.path.samefile(found, started)
+    return "endstop" if here else shlex.quote(started)
 
 
 def make_repository(workspace: Path) -> Path:

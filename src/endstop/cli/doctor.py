@@ -25,6 +25,7 @@ LEAST_FREE = 100 * 1024 * 1024
 """Bytes below which the disk is said to be nearly full."""
 CHECKED = 50
 """Journals that are verified, the newest."""
+CHOOSE = '-m PROVIDER:MODEL, ENDSTOP_MODEL, or model = "…" in endstop.toml'
 LABEL = 11
 SIGNS = {"ok": "ok", "note": "NOTE", "bad": "BAD"}
 
@@ -38,9 +39,16 @@ class Finding(msgspec.Struct, frozen=True):
     hint: str = ""
 
 
-def doctor(workspace: Path | None, *, ask: bool) -> int:
-    """Look at everything a goal needs."""
-    findings = list(_findings(workspace, ask))
+def doctor(workspace: Path | None, model: str | None, *, ask: bool) -> int:
+    """Look at everything a goal needs.
+
+    Args:
+        model: looked at in place of the one that is configured.
+
+    Raises:
+        UsageError: a model is to be asked, and none is chosen.
+    """
+    findings = list(_findings(workspace, model, ask))
     for finding in findings:
         first = f"{SIGNS[finding.kind]:<6}{finding.name:<{LABEL}}"
         out.say([first + out.line(finding.text)])
@@ -49,13 +57,15 @@ def doctor(workspace: Path | None, *, ask: bool) -> int:
     return exits.FAILED if any(finding.kind == "bad" for finding in findings) else exits.OK
 
 
-def _findings(workspace: Path | None, ask: bool) -> Iterator[Finding]:
+def _findings(workspace: Path | None, model: str | None, ask: bool) -> Iterator[Finding]:
     yield _python()
     try:
-        settings = here.settings(workspace=workspace)
+        settings = here.settings({"model": model} if model else None, workspace=workspace)
     except UsageError as error:
         yield _bad("settings", error)
         return
+    if ask and not settings.model:
+        raise UsageError("there is no model to ask", where="--ask", hint=CHOOSE)
     files = ", ".join(str(path) for path in settings.files)
     yield Finding("settings", "ok", files or "no endstop.toml: defaults and the environment")
     yield _home(settings.home)
@@ -123,7 +133,7 @@ def _models(settings: Settings, ask: bool) -> Iterator[Finding]:
     wanted += [("fallbacks", model) for model in settings.fallbacks]
     for name, model in wanted:
         if not model:
-            yield Finding(name, "note", "none is chosen", "-m PROVIDER:MODEL, ENDSTOP_MODEL, or model in endstop.toml")
+            yield Finding(name, "note", "none is chosen", CHOOSE)
             continue
         try:
             yield here.run(_model(name, model, settings, ask))

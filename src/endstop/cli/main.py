@@ -266,9 +266,9 @@ def init(
 
 
 @app.command()
-def doctor(ask: given.AskModel = False, workspace: given.Folder = None) -> None:
+def doctor(ask: given.AskModel = False, model: given.Model = None, workspace: given.Folder = None) -> None:
     """Say what works here and what does not."""
-    _call("doctor", "doctor", workspace, ask=ask)
+    _call("doctor", "doctor", workspace, model, ask=ask)
 
 
 @app.command()

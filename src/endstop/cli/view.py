@@ -233,6 +233,8 @@ def _tool(event: ev.ToolComplete, state: State) -> Words:
     name = call.request.name if call else "tool"
     took = f" ({event.duration_ms / 1000:.1f} s)" if event.duration_ms and event.duration_ms >= 100 else ""
     told = ": ".join(filter(None, (words.call(call.request.arguments) if call else "", words.reason(event))))
+    if name == "ask_user" and event.success:
+        told = event.result.content
     return name, f"{outcome_words(event)}{took}  {told}"
 
 
@@ -274,7 +276,8 @@ def _hook(event: ev.HookEnd, state: State) -> Words:
 def _resumed(event: ev.GoalResumed, state: State) -> Words:
     more = [event.note or "", *(f"--allow {rule}" for rule in event.allow or ())]
     more += [f"{axis} {_amount(axis, cap)}" for axis, cap in (event.limits or {}).items()]
-    return "goes on", ": ".join(filter(None, (event.cause, ", ".join(filter(None, more)))))
+    cause = {"question": "it was answered", "grant": "a person has decided"}.get(event.cause, event.cause)
+    return "goes on", ": ".join(filter(None, (cause, ", ".join(filter(None, more)))))
 
 
 def _parked(event: ev.GoalParked, state: State) -> Words:
@@ -483,5 +486,5 @@ def following(state: State) -> list[str]:
     parked = goal.parked
     if state.phase == "waiting" and parked is not None and parked.on in ("question", "grant") and not answered(state):
         what = '"…"' if parked.on == "question" else "yes|no"
-        return [f"endstop answer {id_} {what}", f"then, unless a process waits: endstop resume {id_}"]
+        return [f"endstop answer {id_} {what}", f"then: endstop resume {id_}"]
     return [f"endstop resume {id_}"]

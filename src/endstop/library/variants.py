@@ -13,7 +13,7 @@ from typing import Any, ParamSpec, Self
 from endstop.core.codec import Entry
 from endstop.errors import UsageError
 from endstop.library.callbacks import OnEvent
-from endstop.library.goals import run
+from endstop.library.goals import resume, run
 from endstop.library.result import Result
 
 P = ParamSpec("P")
@@ -87,13 +87,15 @@ def _as_stream(function: Callable[P, Coroutine[Any, Any, Result]]) -> Callable[P
     return _named(stream, "stream", "Pursue a goal and see each entry as it is recorded; arguments as for ``run``.", Stream)
 
 
-def _as_sync(function: Callable[P, Coroutine[Any, Any, Result]]) -> Callable[P, Result]:
+def _as_sync(function: Callable[P, Coroutine[Any, Any, Result]], name: str) -> Callable[P, Result]:
+    known = function.__name__
+
     @wraps(function)
-    def run_sync(*args: P.args, **kwargs: P.kwargs) -> Result:
-        refuse_loop("endstop.run_sync", "write await endstop.run(…)")
+    def sync(*args: P.args, **kwargs: P.kwargs) -> Result:
+        refuse_loop(f"endstop.{name}", f"write await endstop.{known}(…)")
         return asyncio.run(function(*args, **kwargs))
 
-    return _named(run_sync, "run_sync", "``run`` for code without an event loop; arguments and errors as there.", Result)
+    return _named(sync, name, f"``{known}`` for code without an event loop; arguments and errors as there.", Result)
 
 
 def refuse_loop(where: str, hint: str) -> None:
@@ -116,4 +118,5 @@ def _named(function: Callable[P, Any], name: str, doc: str, returns: type[Any]) 
 
 
 stream = _as_stream(run)
-run_sync = _as_sync(run)
+run_sync = _as_sync(run, "run_sync")
+resume_sync = _as_sync(resume, "resume_sync")

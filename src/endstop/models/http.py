@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import time
 from collections.abc import Hashable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext
@@ -205,7 +206,7 @@ class HttpModel:
             billed = not isinstance(error, aiohttp.ServerTimeoutError)
             what = "no answer in time" if billed else "could not connect in time"
         elif isinstance(error, aiohttp.ClientConnectorError):
-            what = " ".join(str(error).split())
+            what = _unreachable(error)
         else:  # refused half way, cut, or bytes that are no HTTP
             billed = isinstance(error, aiohttp.ClientPayloadError)  # the answer had begun
             what = f"the connection broke ({type(error).__name__})"
@@ -257,6 +258,20 @@ async def _refusal(response: aiohttp.ClientResponse) -> ModelError:
         pass
     said = faults.read(bytes(body))
     return faults.fault(response.status, said, faults.retry_after(response.headers, said, time.time()))
+
+
+def _unreachable(error: aiohttp.ClientConnectorError) -> str:
+    """Why there is no connection, in one clean sentence."""
+    at, cause = f"{error.host}:{error.port}", error.os_error
+    if isinstance(error, aiohttp.ClientConnectorDNSError):
+        return f"the name {error.host} is not known here"
+    if isinstance(error, aiohttp.ClientSSLError):
+        return (
+            f"no safe connection to {at}: {getattr(cause, 'verify_message', '') or getattr(cause, 'reason', '') or 'TLS failed'}"
+        )
+    if isinstance(cause, ConnectionRefusedError):
+        return f"nothing listens at {at}"
+    return f"cannot connect to {at}" + (f": {os.strerror(cause.errno).lower()}" if cause.errno and cause.errno > 0 else "")
 
 
 def _base(url: str, endpoint: str, name: str) -> tuple[str, str]:
