@@ -73,7 +73,7 @@ class Terminal:
         os.mkfifo(self.fifo)
         self._reading = os.open(self.fifo, os.O_RDWR)  # for writing too, so that it never ends
         line = shlex.join([sys.executable, "-m", "endstop", *arguments])
-        go = f"read x; {line}; echo left with $?; read x"
+        go = f"tmux -S {shlex.quote(self.socket)} wait-for go; {line}; echo left with $?; read x"
         environment = {
             "PYTHONPATH": source(),
             "NO_COLOR": "1",
@@ -84,7 +84,7 @@ class Terminal:
         size = ["-x", str(WIDTH), "-y", str(HEIGHT)]
         self.tmux("new-session", "-d", *size, *given, "-c", str(repo), f"stty -echo; {go}")
         self.tmux("pipe-pane", "-t", "0", f"cat > {shlex.quote(str(self.fifo))}")
-        self.tmux("send-keys", "-t", "0", "Enter")
+        self.tmux("wait-for", "-S", "go")
 
 
 @contextmanager
