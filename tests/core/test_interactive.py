@@ -223,3 +223,17 @@ def test_a_conversation_that_fills_its_window_is_made_smaller() -> None:
     chat.say("go")
     assert chat.of(ev.SessionCompactionComplete)
     assert chat.state.turn.text == "so"
+
+
+def test_what_is_written_between_an_abort_and_the_end_of_its_round_is_heard() -> None:
+    """The interrupted round ends, and the message that came meanwhile is answered."""
+    chat = Chat(lambda s: says("", call("look", n=len(s.asked))) if len(s.asked) < 2 else says("heard"), tools=LOOK)
+    chat.record(ev.UserMessage(message_id="u", content="go", source="user", delivery="idle"))
+    while not chat.asked:
+        chat.step()
+    chat.record(
+        ev.Abort(reason="r", by="me"), ev.UserMessage(message_id="v", content="no, this", source="user", delivery="steering")
+    )
+    while not isinstance(chat.step(), effects.Idle):
+        pass
+    assert (chat.state.turn.text, chat.state.inbox) == ("heard", [])

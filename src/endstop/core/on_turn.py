@@ -189,7 +189,7 @@ def _turn_end(state: State, entry: Entry, event: ev.TurnEnd) -> None:
             state.failing_since = entry.time
         return
     if state.interactive and event.outcome == "interrupted":
-        state.stop, state.round_open = "", False
+        state.stop, state.round_open = "", bool(state.inbox)  # what was written meanwhile is heard
     if event.outcome in ("ok", "cut"):
         state.crashes = 0
         if not turn.calls and turn.purpose != "close":
