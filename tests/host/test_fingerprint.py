@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import socket
 import subprocess
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -12,7 +13,9 @@ from typing import BinaryIO
 
 import pytest
 
-from endstop.host import fingerprint
+from endstop.host import bounds, fingerprint
+from endstop.host import git as git_module
+from endstop.host.bounds import Abandoned, Bounds, bounded
 from endstop.host.snapshot import DIFF, Snapshot
 
 Change = Callable[[Path], object]
@@ -351,3 +354,81 @@ def test_a_stale_lock_of_a_killed_process_is_no_obstacle(repo: Path, tmp_path: P
     now = snapshot.scan()
     assert now.shadow is not None
     assert now.head == git(repo, "rev-parse", "HEAD")
+
+
+# ------------------------------------------------------------------------------------------------------------------ bounds
+
+
+def test_a_huge_file_is_read_at_both_ends_only(root: Path, snapshot: Snapshot) -> None:
+    """Of 400 GB that are nothing but a size the look reads two megabytes, says so in the value, and still sees a change."""
+    with (root / "huge").open("wb") as file:
+        file.truncate(400 << 30)
+    start = snapshot.keep(snapshot.scan())
+    before = snapshot.scan()
+    assert before.seen["huge"][1].startswith(fingerprint.SAMPLED)
+    assert snapshot.scan().fingerprint == before.fingerprint
+    with (root / "huge").open("r+b") as file:
+        file.seek(-1, os.SEEK_END)
+        file.write(b"x")
+    assert snapshot.since(start, snapshot.scan()).paths == ["huge"]
+
+
+def test_what_exceeds_a_look_is_known_by_size(root: Path, snapshot: Snapshot) -> None:
+    """Beyond the bytes of one look contents are not read; the value stays while nothing changes, and the diff says so."""
+    start = snapshot.keep(snapshot.scan())
+    for number in range(4):
+        (root / f"n{number}").write_bytes(b"x" * 1000)
+    with bounded(Bounds(threading.Event(), size=2500)):
+        first = snapshot.scan()
+    with bounded(Bounds(threading.Event(), size=2500)):
+        second = snapshot.scan()
+    assert "known by size and time only" in first.partial
+    assert first.fingerprint == second.fingerprint
+    assert "looked at in part" in snapshot.since(start, second).diff
+    (root / "n3").write_bytes(b"xy" * 1000)
+    assert snapshot.scan().fingerprint != second.fingerprint
+
+
+def test_more_files_than_a_look_names(root: Path, snapshot: Snapshot, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of too many files the first are looked at, and that is said."""
+    monkeypatch.setattr(bounds, "FILES", 5)
+    for number in range(9):
+        (root / f"n{number}").write_text("x")
+    scan = snapshot.scan()
+    assert len(scan.seen) == 5
+    assert scan.partial == "only the first 5 files were looked at"
+    assert snapshot.scan().fingerprint == scan.fingerprint
+
+
+def test_a_look_that_is_called_off_ends(root: Path, snapshot: Snapshot) -> None:
+    """Whoever walks, hashes or waits for git notices that nobody waits any more."""
+    stop = threading.Event()
+    stop.set()
+    with bounded(Bounds(stop)), pytest.raises(Abandoned):
+        snapshot.scan()
+    assert snapshot.scan().fingerprint == snapshot.scan().fingerprint, "and the next look is not hindered"
+
+
+def test_an_ignore_file_that_blocks_git_costs_one_timeout(repo: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A FIFO below the top makes git wait; then the files are looked at without it, and git is left alone for a while."""
+    monkeypatch.setattr(git_module, "IN_A_LOOK", 0.5)
+    (repo / "sub").mkdir()
+    (repo / "sub" / "x.txt").write_text("x")
+    os.mkfifo(repo / "sub" / ".gitignore")
+    snapshot = Snapshot(repo, tmp_path / "state")
+    first = snapshot.scan()
+    assert {"a.txt", "sub/x.txt"} <= first.seen.keys()
+    asked: list[object] = []
+    monkeypatch.setattr(git_module, "run_git", lambda *given, **_: asked.append(given))
+    assert snapshot.scan().fingerprint == first.fingerprint
+    assert asked == []
+
+
+@pytest.mark.parametrize("name", [".git/config", ".git/HEAD", ".git/info/exclude", ".gitignore"])
+def test_a_fifo_in_the_place_of_a_file_of_git_is_not_waited_for(repo: Path, tmp_path: Path, name: str) -> None:
+    """Git is not even asked where it would wait for ever at its first step."""
+    (repo / name).parent.mkdir(exist_ok=True)
+    (repo / name).unlink(missing_ok=True)
+    os.mkfifo(repo / name)
+    scan = Snapshot(repo, tmp_path / "state").scan()
+    assert "a.txt" in scan.seen

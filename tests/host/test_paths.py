@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 import stat
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from endstop.host.paths import inside, open_beneath, shown, walk
+from endstop.host.paths import inside, open_beneath, open_regular, shown, walk
 
 
 @pytest.mark.parametrize("path", ["../x", "a/../../x", "/etc/passwd", "out/passwd", "a\0b"])
@@ -77,3 +78,52 @@ def test_shown_is_one_printable_line() -> None:
     """Newlines, escape sequences and bytes that are no UTF-8 are spelled out."""
     assert shown(os.fsdecode(b"a\n\x1b[31m\xff.txt")) == r"a\n\x1b[31m\xff.txt"
     assert shown("ä b.txt") == "ä b.txt"
+
+
+def test_what_is_no_file_is_not_opened_as_one(tmp_path: Path) -> None:
+    """A folder, a FIFO and a missing file are an OSError, and no descriptor stays open."""
+    (tmp_path / "folder").mkdir()
+    os.mkfifo(tmp_path / "fifo")
+    before = len(os.listdir("/dev/fd"))
+    for name in ("folder", "fifo", "none"):
+        with pytest.raises(OSError):  # noqa: PT011  which error differs
+            open_regular(tmp_path, name)
+    assert len(os.listdir("/dev/fd")) == before
+
+
+@pytest.mark.parametrize("make", [lambda path: path.mkdir(), os.mkfifo, lambda path: path.symlink_to("/dev/zero")])
+def test_an_ignore_file_that_is_none_ignores_nothing(tmp_path: Path, make: Callable[[Path], None]) -> None:
+    """A folder, a FIFO or a link named .gitignore stops no walk."""
+    (tmp_path / "sub").mkdir()
+    (tmp_path / "sub" / "x").write_text("")
+    make(tmp_path / ".gitignore")
+    make(tmp_path / "sub" / ".gitignore")
+    assert "sub/x" in set(walk(tmp_path))
+
+
+def test_a_bad_pattern_costs_only_itself(tmp_path: Path) -> None:
+    """Patterns that are none, and those whose matching would not end, are left out; the others hold."""
+    (tmp_path / ".gitignore").write_bytes(b"[z-a]\n!\n\xff[\n" + b"*a" * 30 + b"b\n*.log\n")
+    for name in ("a.log", "a" * 200, "kept"):
+        (tmp_path / name).write_text("")
+    assert sorted(walk(tmp_path)) == [".gitignore", "a" * 200, "kept"]
+
+
+def test_a_folder_that_cannot_be_looked_into_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is unreadable or lies too deep does not stop a walk, and whoever asks gets its name."""
+    deep = tmp_path.joinpath(*["d"] * 210)
+    deep.mkdir(parents=True)
+    (tmp_path / "locked").mkdir()
+    (tmp_path / "x").write_text("")
+    real = os.scandir
+
+    def scandir(path: str) -> object:
+        if path.rstrip("/").endswith("locked"):
+            raise PermissionError(path)
+        return real(path)
+
+    monkeypatch.setattr(os, "scandir", scandir)
+    lost: list[str] = []
+    assert list(walk(tmp_path, lost=lost)) == ["x"]
+    assert "locked" in lost
+    assert [path.count("/") for path in lost if path.startswith("d")] == [200]

@@ -205,8 +205,7 @@ def _blocks(root: Path) -> bool:
     """Whether git would wait for ever, or read without end, at a file of its own that is none: a FIFO, a device."""
     for folder in (root, *root.parents):
         if os.path.lexists(folder / ".git"):
-            names = (".git", ".gitignore", *(f".git/{name}" for name in _READ_FIRST))
-            return any(_special(folder / name) for name in names) or _special(root / ".gitignore")
+            return any(_special(folder / name) for name in (".git", *(f".git/{name}" for name in _READ_FIRST)))
     return False
 
 
@@ -308,6 +307,9 @@ class Shadow:
     def changed(self) -> tuple[list[str], list[str]]:
         """Paths that differ from the commit or are untracked and not ignored, and folders that are repositories of their
         own (submodules among them, as the commit knows them)."""
+        top = self.repo.top if self.repo else self.root
+        if any(_special(folder / ".gitignore") for folder in (self.root, *self.root.parents) if folder.is_relative_to(top)):
+            raise GitFailed("a FIFO or device is named .gitignore, git would wait for it", where="git status")
         lines = os.fsdecode(self.git(*_STATUS, "--", ".")).split("\0")[:-1]
         paths = [line[3:].removeprefix(self._prefix) for line in lines]
         files = [path for path in paths if not path.endswith("/")]
