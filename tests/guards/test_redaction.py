@@ -18,7 +18,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from endstop.guards.redaction import SHORTEST, Redactor
+from endstop.guards.redaction import EDGE, SHORTEST, Redactor, hides_only_words, marked
 
 _RANDOM = random.Random(7)
 
@@ -225,6 +225,91 @@ def test_data_is_cleaned_at_every_depth() -> None:
         "authorization": "[redacted:authorization]",
     }
     assert redactor.clean_data(cleaned) == cleaned
+
+
+# --------------------------------------------------------------------------------------------------------------------- cuts
+
+PHRASE = "correct horse battery99"
+CUT_THROUGH = {
+    "registered": (PHRASE, PHRASE),
+    "shape": (f"x {KEYS['openai-key'][0]} y", KEYS["openai-key"][0]),
+    "assigned": (f'password = "{VALUE}"', VALUE),
+    "json": (f'"password":"{VALUE}","b":1', VALUE),
+    "environment": (f"\nDB_PASSWORD={VALUE}\n", VALUE),
+    "private key": (f"\n{KEYS['private-key'][0]}\n", PEM),
+}
+SIDE = 8_192
+
+
+def shortened(text: str) -> str:
+    """Beginning and end, as results are shortened."""
+    return f"{text[:SIDE]}\n[… {len(text) - 2 * SIDE} bytes left out …]\n{text[-SIDE:]}"
+
+
+@pytest.mark.parametrize("fill", ["-", "line of text\n", "{'k': 1}, "])
+@pytest.mark.parametrize("kind", CUT_THROUGH)
+def test_nothing_of_a_secret_stays_at_a_cut(kind: str, fill: str) -> None:
+    """Wherever a cut goes through it, before or behind; what was cleaned stays as it is."""
+    redactor = Redactor([PHRASE])
+    planted, secret = CUT_THROUGH[kind]
+    around = (fill * 20_000)[:20_000]
+    parts = [row[at : at + 8] for row in secret.splitlines() for at in range(0, len(row) - 8, 3)]
+    for shift in range(0, len(planted) + 10, 1 if len(planted) < 100 else 29):
+        for text in (around[: SIDE - shift] + planted + around, around + planted + around[: SIDE - shift]):
+            cut = shortened(text)
+            assert redactor.line_may_hold(line(cut))
+            cleaned = redactor.clean_data(cut, shortened=True)
+            assert not [part for part in parts if part in cleaned], shift
+            assert redactor.clean_data(cleaned, shortened=True) == cleaned
+            assert len(cleaned) > len(cut) - 2 * EDGE - len(planted) - 100
+
+
+def test_only_what_stands_at_a_cut_is_dropped() -> None:
+    """Whole lines stay; so does everything where nobody said that the text was shortened; a list of diffs goes on whole."""
+    redactor = Redactor()
+    cut = shortened("0123456789 line\n" * 2_000 + "half")
+    rows = redactor.clean_data(cut, shortened=True).splitlines()
+    assert {row for row in rows if row and "…" not in row} == {"0123456789 line", "half"}
+    assert len(rows) > 2 * SIDE // 16 - 3
+    assert redactor.clean_data(cut) == cut
+    diffs = "+ the half of a li\n… 12 characters left out\ndiff --git a/b b/b\n"
+    assert redactor.clean_data(diffs, shortened=True) == "…\n… 12 characters left out\ndiff --git a/b b/b\n"
+    for half in (f"…{VALUE[:9]}\n[… 5 bytes left out …]\n", f"\n[… 5 bytes left out …]\n{VALUE[9:]}…\nmore", f"…{VALUE[9:]}"):
+        assert VALUE[:9] not in (cleaned := redactor.clean_data(half, shortened=True))
+        assert VALUE[9:] not in cleaned
+        assert redactor.clean_data(cleaned, shortened=True) == cleaned
+    long = f'{{"a": 1, "password": "{VALUE[:9]}… (line of 9000 bytes, cut)'
+    assert redactor.clean_data(long, shortened=True) == '{"a": 1, "password": "… (line of 9000 bytes, cut)'
+
+
+def test_a_mark_is_found_at_any_depth() -> None:
+    """In keys and values of plain data."""
+    redactor = Redactor([PHRASE])
+    assert marked(redactor.clean_data({"a": [{"b": PHRASE}]}))
+    assert marked(redactor.clean_data({PHRASE: 1}))
+    assert not marked({"a": ["redacted"]})
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ("curl -H 'X: SECRET' h", True),
+        ("curl -H 'X: a b' h", False),
+        ("curl -H 'X: a;b' h", False),
+        ("curl -H 'X: $(b)' h", False),
+        ("curl -H 'X: a\nb' h", False),
+        ("curl -H 'X: ' h", True),
+        ("curl -H 'Y: a' h", False),
+        ("curl -H 'X: a' h -o f", False),
+        ("curl", False),
+    ],
+)
+def test_what_may_hide_in_a_command_line(given: str, expected: bool) -> None:
+    """Words may, in the place of the mark; anything that could be a command, or stands elsewhere, may not."""
+    assert hides_only_words("curl -H 'X: [redacted:secret]' h", given) is expected
+    assert hides_only_words("[redacted:a][redacted:b]", "ab")
+    assert hides_only_words("plain", "plain")
+    assert not hides_only_words("plain", "plain; more")
 
 
 PIECES = st.one_of(

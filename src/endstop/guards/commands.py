@@ -15,7 +15,7 @@ import tree_sitter_bash
 from tree_sitter import Language, Node, Parser
 
 from endstop.guards import runners
-from endstop.guards.reading import Unreadable, Values, backquoted, check, heredoc, resolve
+from endstop.guards.reading import Unreadable, Values, backquoted, check, heredoc, resolve, translates
 from endstop.guards.words import MANY, MARKS, RESERVED, known
 
 _PARSER = Parser(Language(tree_sitter_bash.language()))
@@ -29,7 +29,7 @@ _COMMANDS = {"command", "declaration_command", "unset_command", "test_command", 
 _LOOKS = {"<": "read", "<>": "both"}
 _LONGEST = 65_536  # characters
 _DEEPEST = 6  # code in code
-_MOST = 2_000  # commands
+_MOST = 8_000  # nodes; a quarter of that one level deeper, so that no text takes long
 
 
 class Redirect(msgspec.Struct, frozen=True):
@@ -118,10 +118,14 @@ class _Reader:
         self._segments: list[Segment] = []
         self._redirects: list[Redirect] = []
         self._plain = self._readable = True
+        self._carried = 0
+        self._piped = False
 
     def line(self) -> Line:
         """The whole line."""
         root = _PARSER.parse(self._raw).root_node
+        if root.descendant_count > _MOST >> 2 * self._depth:
+            return Line(self._text, (), (), False, False)
         nodes = list(_below(root))
         try:
             check(root, self._raw)
@@ -134,9 +138,6 @@ class _Reader:
                 self._node(node)
             except Unreadable:
                 self._readable = False
-            if len(self._segments) > _MOST:
-                self._readable = False
-                break
         return Line(self._text, tuple(self._segments), tuple(self._redirects), self._plain and self._readable, self._readable)
 
     def _node(self, node: Node) -> None:
@@ -176,7 +177,7 @@ class _Reader:
             yield node
             return
         for at, child in enumerate(node.children):
-            if child.type in ("file_redirect", "herestring_redirect") or (child.type == "$" and child.end_byte == _next(child)):
+            if child.type in ("file_redirect", "herestring_redirect") or translates(child):
                 continue
             if node.type == "command" or child.is_named or at == 0:
                 yield child
@@ -220,7 +221,8 @@ class _Reader:
         bare = runners.without_assignments(words)
         if not bare:
             return Segment(tuple(words))
-        if depth > _DEEPEST:
+        self._carried += 1
+        if depth > _DEEPEST or self._carried > _MOST:
             return Segment(tuple(words), opaque=True)
         inner = runners.carried(bare)
         code, opaque, foreign = list(inner.code), inner.opaque, inner.foreign
@@ -239,7 +241,10 @@ class _Reader:
         )
 
     def _spoken(self) -> list[str]:
-        """Texts of the line that may reach the input of a shell in it."""
+        """Texts of the line that may reach the input of a shell in it; looked at for the first shell."""
+        if self._piped:
+            return []
+        self._piped = True
         return [" ".join(segment.bare[1:]) for segment in self._segments if segment.bare]
 
     def _code(self, text: str) -> None:
@@ -270,11 +275,6 @@ def _below(root: Node) -> Iterator[Node]:
         yield node
         if not (node.type == "command_substitution" and node.children and node.children[0].type == "`"):
             stack += reversed(node.children)
-
-
-def _next(node: Node) -> int:
-    """Where the next part begins."""
-    return node.next_sibling.start_byte if node.next_sibling else -1
 
 
 def _sayable(text: str) -> str:

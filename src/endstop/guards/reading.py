@@ -52,7 +52,7 @@ _INSIDE |= {"postfix_expression", "ternary_expression", "test_command", "compoun
 """Kinds whose parts may stand without a gap."""
 _SINGLE = {"HOME", "PWD", "OLDPWD", "USER", "LOGNAME", "UID", "EUID", "PPID", "RANDOM", "HOSTNAME", "?", "$", "#", "!"}
 """Variables that are one word."""
-_TAINTS = {"eval", "source", ".", "read", "readarray", "mapfile", "printf", "getopts", "let", "unset", "trap"}
+_TAINTS = {"eval", "source", ".", "read", "readarray", "mapfile", "printf", "getopts", "let", "trap"}
 """Commands after which a variable may hold something that the line does not say."""
 _MOST = 16  # sets of values
 _BACKQUOTED = re.compile(r"(?<!\\)`((?:[^`\\]|\\.)*)`", re.DOTALL)
@@ -102,7 +102,7 @@ def _check_leaf(node: Node, raw: bytes) -> None:
     if kind in ("string", "heredoc_body", "expansion") and _LIVE.search(_BACKQUOTED.sub("", _dead(node, raw))):
         raise Unreadable
     if kind == "word" and parent and parent.type != "expansion":
-        begins = parent.type != "concatenation" or parent.children[0] == node
+        begins = parent.type != "concatenation" or parent.start_byte == node.start_byte
         if not _WORD.fullmatch(text) or (begins and text[0] == "#"):
             raise Unreadable
         if parent.type == "command_name" and text in _RESERVED:
@@ -201,7 +201,7 @@ class Values:
         self._since: dict[str, int] = {}
         tainted: set[str] = set()
         for node in nodes:
-            if node.type == "command_name" and _text(node, raw) in _TAINTS:
+            if node.type == "unset_command" or (node.type == "command_name" and _text(node, raw) in _TAINTS):
                 tainted.add("IFS")
             if node.type == "expansion" and any(child.type in ("=", ":=") for child in node.children):
                 tainted.add(_text(node.named_children[0], raw) if node.named_children else "")
@@ -259,6 +259,12 @@ def _odd(node: Node) -> bool:
 # ----------------------------------------------------------------------------------------------------------------------- words
 
 
+def translates(node: Node) -> bool:
+    """Whether a ``$`` only marks the text between double quotes behind it as one to be translated."""
+    after = node.next_sibling
+    return node.type == "$" and after is not None and after.type == "string" and after.start_byte == node.end_byte
+
+
 def resolve(node: Node, raw: bytes, values: Mapping[str, str]) -> list[str]:
     """The words that a node becomes, mostly one, with these variables set."""
     words = unfold(_Resolver(raw, values).text(node))
@@ -284,7 +290,7 @@ class _Resolver:
             case "string" | "translated_string":
                 return self._string(node)
             case "concatenation" | "command_name":
-                return "".join(self.text(child) for child in node.children)
+                return "".join(self.text(child) for child in node.children if not translates(child))
             case "variable_assignment":
                 return self._assignment(node, said)
             case "simple_expansion" | "expansion":
@@ -326,7 +332,7 @@ class _Resolver:
         name = _NAME.fullmatch(said)
         value = self._values.get(name[1]) if name else None
         if value is not None:
-            return value if quoted else re.sub(r"[ \t\n]+", GAP, re.sub(r"[*?]", GLOB, value))
+            return value if quoted else re.sub(r"[ \t\n]+|^$", GAP, re.sub(r"[*?]", GLOB, value))
         several = "@" in said or "*" in said
         single = said.strip("${}") in _SINGLE
         return PART if (quoted and not several) or single else MANY

@@ -74,7 +74,7 @@ SHAPES = (
         "private-key",
         ("PRIVATE KEY",),
         r"-----BEGIN [A-Z0-9 ]{0,20}PRIVATE KEY(?: BLOCK)?-----(?=[\s\S]{0,300}?[A-Za-z0-9+/=]{24})"
-        r"(?:(?!-----)[\s\S]){24,20000}(?:-----END [A-Z0-9 ]{0,30}-----|\Z|(?=(?:-----[A-Z0-9 -]{0,40})?\n\[?… ))",
+        r"(?:(?!-----|\n\[?… )[\s\S]){24,20000}(?:-----END [A-Z0-9 ]{0,30}-----|\Z|(?=(?:-----[A-Z0-9 -]{0,40})?\n\[?… ))",
     ),
     Shape("anthropic-key", ("sk-",), _SK + r"ant-[A-Za-z0-9_-]{10,}"),
     Shape("openai-key", ("sk-",), _SK + r"(?=[\w-]*[0-9])(?=[\w-]*[A-Za-z0-9]{16})[A-Za-z0-9_-]{20,}"),
@@ -90,6 +90,8 @@ SHAPES = (
     Shape("bearer", ("Bearer ",), r"Bearer\s+(?P<v>(?=[\w.~+/=-]*[0-9])[A-Za-z0-9._~+/=-]{16,})"),
     Shape("url-password", ("://",), r"""://[^\s/:@"'<>\\]{0,200}:(?!\*+@|%[a-z]@)(?P<v>[^\s/@"'<>{}$\[\]\\]{1,200})@"""),
 )
+_KEY_END = re.compile(r"(?: *[0-9]+\t)?-----END [A-Z0-9 ]{0,20}PRIVATE KEY(?: BLOCK)?-----")
+_KEY_LINE = re.compile(r"(?: *[0-9]+\t)?[A-Za-z0-9+/=]{1,80}\s*")
 _PATTERNS = [(shape, re.compile(shape.pattern, re.ASCII)) for shape in SHAPES]
 
 
@@ -97,7 +99,21 @@ def _clean_shapes(text: str) -> str:
     for shape, pattern in _PATTERNS:
         if any(mark in text for mark in shape.marks):
             text = pattern.sub(partial(_put, shape.kind), text)
-    return text
+    return _drop_key_ends(text) if "PRIVATE KEY" in text else text
+
+
+def _drop_key_ends(text: str) -> str:
+    """Without private keys of which only the end is there."""
+    kept: list[str] = []
+    at = 0
+    for found in _KEY_END.finditer(text):
+        above = text[at : found.start()].splitlines(keepends=True)
+        while above and _KEY_LINE.fullmatch(above[-1]):
+            above.pop()
+        start = at + sum(map(len, above))
+        kept += (text[at:start], _made("private-key") if start < found.start() else found[0])
+        at = found.end()
+    return "".join((*kept, text[at:]))
 
 
 def _put(kind: str, found: re.Match[str]) -> str:
@@ -117,14 +133,12 @@ _CUT = re.compile(r"\A…|(?:\A|\n)\[?… ?\(?[0-9]+ (?:bytes|characters) left o
 _LINE_CUT = re.compile(r"… \(line of [0-9]+ bytes, cut\)")
 _WORD_END = re.compile(r"""[^\s"',;…]*\Z""")
 _LONGEST_WORD = 512
-_KEY_END = re.compile(r"(?: *[0-9]+\t)?-----END [A-Z0-9 ]{0,20}PRIVATE KEY(?: BLOCK)?-----")
-_KEY_LINE = re.compile(r"(?: *[0-9]+\t)?[A-Za-z0-9+/=]{1,80}\s*")
 _CUT_MARK = "…".encode()
 _MAY_BE_CUT = re.compile(rb'[0-9] (?:bytes|characters) left out|[0-9] bytes, cut\)|"\xe2\x80\xa6|\[\xe2\x80\xa6\]')
 
 
 def _drop_edges(text: str) -> str:
-    """A shortened text without what stands right at its cuts."""
+    """A shortened text without what stands right at its cuts: an ellipsis takes its place, and is left where it stands."""
     if "…" not in text:
         return text
     kept: list[str] = []
@@ -132,18 +146,14 @@ def _drop_edges(text: str) -> str:
     for found in _CUT.finditer(text):
         start, end = found.span()
         line = max(text.rfind("\n", at, start) + 1, start - EDGE, at)
-        kept += (text[at:line], _edge(text[line:start]), found[0])
+        edge = text[line:start]
+        kept += (text[at:line], edge if not edge or edge[-1] == "…" else "…", found[0])
         at = end
-        if found[0].rstrip("]\n").endswith("…"):  # the same text goes on behind it
+        if found[0].rstrip("]\n").endswith("…") and end < len(text):  # the same text goes on behind it
             over = text.find("\n", end, end + EDGE)
             at = over if over >= 0 else min(end + EDGE, len(text))
-            kept.append(_edge(text[end:at]))
-    return _drop_key_ends(_drop_words("".join((*kept, text[at:]))))
-
-
-def _edge(text: str) -> str:
-    """What stands for an edge. One that was dropped before stays as it is."""
-    return text if text.startswith("…") or text.endswith("…") else "…" if text else ""
+            kept.append("…" if text[end] not in "…\n" else text[end:at])
+    return _drop_words("".join((*kept, text[at:])))
 
 
 def _drop_words(text: str) -> str:
@@ -153,20 +163,6 @@ def _drop_words(text: str) -> str:
     for found in _LINE_CUT.finditer(text):
         word = _WORD_END.search(text, max(at, found.start() - _LONGEST_WORD), found.start())
         kept += (text[at : word.start() if word else found.start()], found[0])
-        at = found.end()
-    return "".join((*kept, text[at:]))
-
-
-def _drop_key_ends(text: str) -> str:
-    """Without private keys of which only the end is there."""
-    kept: list[str] = []
-    at = 0
-    for found in _KEY_END.finditer(text):
-        above = text[at : found.start()].splitlines(keepends=True)
-        while above and _KEY_LINE.fullmatch(above[-1]):
-            above.pop()
-        start = at + sum(map(len, above))
-        kept += (text[at:start], _made("private-key") if start < found.start() else found[0])
         at = found.end()
     return "".join((*kept, text[at:]))
 

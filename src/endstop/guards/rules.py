@@ -165,6 +165,8 @@ def holds(rule: Rule, words: Sequence[str], *, guess: bool = False) -> bool:
     pattern = [posixpath.basename(rule.words[0]).lower(), *rule.words[1:]]
     if "/" in words[0] and "/" in rule.words[0] and not _same_place(rule.words[0], words[0]):
         return False
+    if pattern[0] != "*" and known(words[0]) and not fnmatchcase(program(words), pattern[0]):
+        return False
     return any(may(pattern, reading) or _with_options(pattern, reading) for reading in _readings(words))
 
 
@@ -186,15 +188,18 @@ def _readings(words: Sequence[str]) -> Iterator[list[str]]:
 
 def _with_options(pattern: Sequence[str], words: Sequence[str]) -> bool:
     """Whether a command has the options of a pattern, wherever they stand and however they are joined, and its other words."""
-    wanted = [word for word in pattern if word.startswith("-") and len(word) > 1]
-    given = [word for word in words if word.startswith("-") and len(word) > 1]
+    wanted = [word for word in pattern if _is_dashed(word)]
+    given = [word for word in words if _is_dashed(word)]
     letters = {letter for word in given if _SHORT.fullmatch(word) for letter in word[1:]}
     for option in wanted:
         clustered = bool(_SHORT.fullmatch(option)) and letters.issuperset(option[1:])
         if not clustered and not any(_stands_for(word, option) for word in given):
             return False
-    rest = [word for word in pattern if word not in wanted]
-    return may(rest, [word for word in words if word not in given])
+    return may([word for word in pattern if not _is_dashed(word)], [word for word in words if not _is_dashed(word)])
+
+
+def _is_dashed(word: str) -> bool:
+    return len(word) > 1 and word[0] == "-"
 
 
 def _stands_for(word: str, option: str) -> bool:

@@ -16,6 +16,7 @@ ASSIGNMENT = re.compile(r"[A-Za-z_]\w*(\[[^]]*\])?\+?=")
 _PYTHON = re.compile(r"i?python[\d.]*|pypy[\d.]*")
 _SED_RUNS = re.compile(r"(?:^|[;{}\n\d$'])\s*e(?:\s|$)|s([/|#,:@!]).*\1.*\1[gpiIM\d]*e", re.DOTALL)
 """The command ``e`` of sed, and its flag."""
+_MOST = 16  # texts of one command
 LONGEST = 500  # words
 
 
@@ -151,7 +152,8 @@ def carried(words: Sequence[str]) -> Carried:
     found.code += [value.lstrip(":!") for value in _values(words, _CODE_OPTIONS.get(name, ()))]
     found.code += [re.split(r"[= ]", value, maxsplit=1)[-1].lstrip("!") for value in _values(words, _SETTINGS.get(name, ()))]
     found.commands += list(_behind(words))
-    found.opaque = found.opaque or not all(map(known, found.code))
+    found.opaque = found.opaque or not all(map(known, found.code)) or len(found.code) > _MOST
+    del found.code[_MOST:]
     return found
 
 
@@ -180,11 +182,13 @@ def _after(form: _Form, words: Sequence[str]) -> Iterator[list[str]]:
 
 def _behind(words: Sequence[str]) -> Iterator[list[str]]:
     """Commands behind ``-exec``."""
-    for number, word in enumerate(words):
-        if word in _FIND:
-            rest = list(words[number + 1 :])
-            end = next((at for at, other in enumerate(rest) if other in (";", "+")), len(rest))
-            yield [part.replace("{}", GLOB) for part in rest[:end]]
+    at = 0
+    while at < len(words):
+        if words[at] in _FIND:
+            end = next((number for number in range(at + 1, len(words)) if words[number] in (";", "+")), len(words))
+            yield [word.replace("{}", GLOB) for word in words[at + 1 : end]]
+            at = end
+        at += 1
 
 
 def _values(words: Sequence[str], options: Sequence[str]) -> Iterator[str]:
