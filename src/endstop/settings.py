@@ -361,7 +361,7 @@ def _xdg(environ: Mapping[str, str], variable: str, default: str) -> Path:
 def _folder(path: str) -> Path:
     folder = Path(path)
     if not folder.is_dir():
-        raise UsageError("the workspace is no folder", where=path, hint="create it, or name another with -C")
+        raise UsageError("the workspace is not a folder", where=path, hint="create it, or name another with -C")
     return folder.resolve()
 
 

@@ -158,7 +158,7 @@ def test_what_a_session_keeps_cannot_be_given_again(repo: Path, capsys: pytest.C
         said = call(capsys, "chat", "0", *flags)
         assert (said.code, "a session keeps its" in said.err) == (exits.USAGE, True)
     assert "no model is chosen" in call(capsys, "chat").err
-    assert "no session begins so" in call(capsys, "chat", "zzz").err
+    assert "no session has this id" in call(capsys, "chat", "zzz").err
     assert call(capsys, "ps").out == "no goals\n"
 
 

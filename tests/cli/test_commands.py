@@ -234,7 +234,7 @@ WRONG = {
     ("run", "missing.toml"): "there is no such file",
     ("run", "x", "-l", "cots=1"): "did you mean cost?",
     ("run", "x", "-l", "cost=1eur"): "cost=2usd",
-    ("run", "x", "-C", "missing"): "is no folder",
+    ("run", "x", "-C", "missing"): "is not a folder",
     ("run", "x", "--confront", "maybe"): "once, always, never",
     ("run", "x", "--mode", "yol"): "permissions.mode: unknown value 'yol'\n  hint: one of plan, ask, auto, yolo",
     ("run", "x", "--report", "x.txt"): "neither .md nor .json",
@@ -250,7 +250,7 @@ WRONG = {
     ("verify", "missing.jsonl"): "missing.jsonl: there is no such file",
     ("doctor", "--ask"): "there is no model to ask",
     ("export", "-o", "missing/file"): "no such folder",
-    ("init", "-C", "missing"): "is no folder",
+    ("init", "-C", "missing"): "is not a folder",
 }
 
 

@@ -129,7 +129,7 @@ def test_logs_of_a_killed_process_end(repo: Path) -> None:
     process.kill()
     process.communicate(timeout=PATIENCE)
     _, err = following.communicate(timeout=PATIENCE)
-    assert err == "it is working; nobody drives it\n"
+    assert err == "it is working (left); nobody drives it\n"
 
 
 def test_a_message_reaches_a_goal_at_work(repo: Path, capsys: Terminal) -> None:

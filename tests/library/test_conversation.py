@@ -142,7 +142,7 @@ def test_what_cannot_be_used_is_told(tmp_path: Path) -> None:
         asyncio.run(endstop.Session(workspace=tmp_path).__aenter__())
     with pytest.raises(endstop.UsageError, match="the session is not open"):
         _ = endstop.Session(workspace=tmp_path).session_id
-    with pytest.raises(endstop.UsageError, match="no session begins so"):
+    with pytest.raises(endstop.UsageError, match="no session has this id"):
         asyncio.run(endstop.Session("zzz", workspace=tmp_path).__aenter__())
     with pytest.raises(endstop.UsageError, match="no limit is called"):
         endstop.Session(limits={"x": 1})

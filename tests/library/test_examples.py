@@ -13,7 +13,7 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
 SAYS = {
     "hello.py": ["<Result done (verified) by deliverable hello.txt [", "It is there."],
     "own_tools.py": ["NOT verified", "1 order reached the shop"],
-    "limits.py": ["limit turns reached; ['deliverable absent: part3.txt'", "<Result capped", "part3.txt [", "turns: 5.0"],
+    "limits.py": ["limit turns reached; ['deliverable absent: part3.txt'", "<Result capped", "part3.txt [", "turns: 5\n"],
     "questions.py": [" blue\n", "plain letters only", "sent: blue!"],
     "test_own_tool.py": ["4 passed"],
 }

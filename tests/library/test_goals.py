@@ -271,7 +271,7 @@ def test_what_cannot_be_resumed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
         return str(error.value)
 
     assert "it is done" in asyncio.run(told(done.session_id))
-    assert "no session begins so" in asyncio.run(told("zzz"))
+    assert "no session has this id" in asyncio.run(told("zzz"))
     assert "it was begun with scripted:inline" in asyncio.run(told(done.session_id, model=other))
     monkeypatch.setenv("ENDSTOP_CALL", "x")
     assert "a goal's own commands" in asyncio.run(told(done.session_id))

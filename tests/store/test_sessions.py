@@ -25,7 +25,7 @@ def test_finding_by_the_beginning_of_an_id(tmp_path: Path) -> None:
             assert (await store.find("abc")).id == "abc"
             assert (await store.find("ab")).id == "ab"
             assert (await store.find("x_")).id == "x_y"
-            wrong = {"a": "several sessions begin so: ab, abc, abd", "q": "no session", "%": "no session", "": "needed"}
+            wrong = {"a": "several ids begin like this: ab, abc, abd", "q": "no session", "%": "no session", "": "needed"}
             for prefix, message in wrong.items():
                 with pytest.raises(UsageError, match=message):
                     await store.find(prefix)

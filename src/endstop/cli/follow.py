@@ -72,7 +72,7 @@ def logs(id: str | None, workspace: Path | None, *, follow: bool) -> int:
             row = await here.find(system.store, settings, id)
             state = await course(system.store, row.id, State(), take, on=follow)
             if follow and state.goal is not None:
-                out.say([f"it is {view.standing(state)}; nobody drives it"], sys.stderr)
+                out.say([f"it is {view.standing(state, driven=False)}; nobody drives it"], sys.stderr)
             return exits.OK
 
     return here.run(work())

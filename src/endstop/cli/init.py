@@ -81,7 +81,7 @@ def init(workspace: Path | None, *, force: bool) -> int:
     folder = workspace or here.folder()
     path = folder / FILE
     if not folder.is_dir():
-        raise UsageError("is no folder", where=str(folder), hint="create it, or name another with -C")
+        raise UsageError("is not a folder", where=str(folder), hint="create it, or name another with -C")
     if os.path.lexists(path) and not force:
         raise UsageError("is there already", where=str(path), hint="endstop init --force writes it anew")
     found = detect(folder)

@@ -240,7 +240,7 @@ def _raised(state: State, raised: dict[str, float | None]) -> dict[str, float]:
     caps: dict[str, float] = {}
     for axis, cap in raised.items():
         if cap is None:
-            raise UsageError("a goal that goes on needs an amount", where=f"limit {axis}", hint=f"-l {axis}=MORE")
+            raise UsageError("a limit can be raised here, not switched off", where=f"limit {axis}", hint=f"-l {axis}=MORE")
         caps[axis] = cap
     full = {axis for axis, cap in (goal.caps | caps).items() if axis in USED_UP and state.spend.used(axis, time.time()) >= cap}
     if goal.limit is not None and goal.limit.limit in goal.caps:
@@ -250,7 +250,7 @@ def _raised(state: State, raised: dict[str, float | None]) -> dict[str, float]:
         cap = (goal.caps | caps)[axis]
         used = limits.show(axis, state.spend.used(axis, time.time()))
         raise UsageError(
-            f"{used} are used of {limits.show(axis, cap)}: there is no room to go on",
+            f"{used} of {limits.show(axis, cap)} are used: there is no room to go on",
             where=f"limit {axis}",
             hint=f"raise it: endstop resume {view.short(state.session_id)} -l {axis}=MORE",
         )

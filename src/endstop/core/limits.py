@@ -95,12 +95,12 @@ def parse(text: str) -> tuple[str, float | None]:
     factor = _factor(axis.unit, match[2]) if match else None
     if match is None or factor is None:
         example = {"usd": "2usd", "seconds": "45m", "tokens": "400k"}.get(axis.unit, "60")
-        raise UsageError(f"'{raw}' is no amount of {axis.unit}", where=f"limit {name}", hint=f"for example {name}={example}")
+        raise UsageError(f"'{raw}' is not an amount in {axis.unit}", where=f"limit {name}", hint=f"for example {name}={example}")
     value = float(match[1]) * factor
     if value <= 0:
         raise UsageError("a limit must be above 0", where=f"limit {name}", hint=f"{name}=none switches it off")
     if axis.unit not in ("usd", "seconds") and value != int(value):
-        raise UsageError(f"'{raw}' is no whole number", where=f"limit {name}", hint=f"{axis.unit} are counted")
+        raise UsageError(f"'{raw}' is not a whole number", where=f"limit {name}", hint=f"{axis.unit} are counted")
     return name, value
 
 

@@ -148,7 +148,7 @@ def _tried(start: tuple[str, ...]) -> Sandbox:
 
 def _folder(path: Path) -> Path:
     if not path.is_dir():
-        raise UsageError("is no folder", where=str(path), hint="create it, or name another workspace")
+        raise UsageError("is not a folder", where=str(path), hint="create it, or name another workspace")
     return path.resolve()
 
 

@@ -49,7 +49,7 @@ def _raised(state: State, raised: dict[str, float | None], now: float) -> dict[s
     assert goal is not None
     caps = {axis: cap for axis, cap in raised.items() if cap is not None}
     if len(caps) < len(raised):
-        raise UsageError("a goal that goes on needs an amount", where="limits", hint="give a number in place of NONE")
+        raise UsageError("a limit can be raised here, not switched off", where="limits", hint="give a number in place of NONE")
     held = {axis: cap for axis, cap in (goal.caps | caps).items() if axis not in PASSING and ":" not in axis}
     full = {axis for axis, cap in held.items() if state.spend.used(axis, now) >= cap}
     if goal.limit is not None and caps.get(goal.limit.limit, 0.0) <= goal.caps.get(goal.limit.limit, -1.0):
@@ -57,5 +57,5 @@ def _raised(state: State, raised: dict[str, float | None], now: float) -> dict[s
     for axis in sorted(full):
         used, cap = show(axis, state.spend.used(axis, now)), show(axis, (goal.caps | caps)[axis])
         hint = f"raise it: limits={{'{axis}': MORE}}"
-        raise UsageError(f"{used} are used of {cap}: there is no room to go on", where=f"limit {axis}", hint=hint)
+        raise UsageError(f"{used} of {cap} are used: there is no room to go on", where=f"limit {axis}", hint=hint)
     return caps

@@ -102,9 +102,9 @@ def find(connection: Connection, prefix: str) -> SessionRow:
     exact = [row for row in rows if row.id == prefix] or rows
     if len(exact) > 1:
         shown = ", ".join(row.id for row in exact[:5]) + (", …" if len(exact) > 5 else "")
-        raise UsageError(f"several sessions begin so: {shown}", where=prefix, hint="give more of the id")
+        raise UsageError(f"several ids begin like this: {shown}", where=prefix, hint="give more of the id")
     if not exact:
-        raise UsageError("no session begins so", where=prefix, hint="endstop ps --all shows all")
+        raise UsageError("no session has this id", where=prefix, hint="endstop ps --all shows all")
     return _row(exact[0])
 
 
