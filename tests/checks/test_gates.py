@@ -180,6 +180,21 @@ def test_in_the_sandbox(place: Place, tmp_path: Path) -> None:
     assert place.run("nosuch-command", sandbox=sandbox).outcome == "broken"
 
 
+@pytest.mark.parametrize(
+    ("command", "first"),
+    [
+        ("seq 5000", "[… the beginning is left out …]"),
+        ("printf %05000d 1", f"[… {5_000 - OUTPUT} characters left out …]"),
+        ("echo; printf %05000d 1", f"[… {5_001 - OUTPUT} characters left out …]"),
+    ],
+)
+def test_a_shortened_output_says_whether_a_line_was_cut_through(place: Place, command: str, first: str) -> None:
+    """Redaction has to know: what is left of such a line may be half of a secret."""
+    output = place.run(command).output
+    assert output.splitlines()[0] == first
+    assert len(output) <= OUTPUT + len(first) + 1
+
+
 OUTPUTS = {
     "pytest, log lines look like results": (
         "ERROR    root:a.py:5 boom\n=== short test summary info ===\n"

@@ -236,7 +236,8 @@ def test_hooks_of_the_settings_are_those_of_the_goal(tmp_path: Path) -> None:
 @pytest.mark.parametrize("own", [False, True])
 def test_a_secret_that_a_hook_prints_reaches_neither_the_journal_nor_the_model(tmp_path: Path, own: bool) -> None:
     """What it says is redacted like everything else."""
-    leaks = make("user_prompt", "echo the key is test-key-1234567890", own=own)
+    (tmp_path / "leak.sh").write_text("echo the key is test-key-1234567890\n")
+    leaks = make("user_prompt", "sh leak.sh", own=own)
     state, server, events = ends([DONE], tmp_path, leaks)
     assert state.phase == "done"
     assert "the key is" in said(server)
