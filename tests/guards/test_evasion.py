@@ -46,12 +46,11 @@ TEXTS = ("bash -c {}", "eval {}", "sh -c {}", "env -S {}", "bash <<< {}", "echo 
 def dressed(draw: st.DrawFn) -> str:
     """``rm x`` in random quotes, behind random wrappers, in random nests."""
     name = "".join(draw(st.sampled_from(QUOTES)).format(letter) for letter in "rm")
-    if "\\\n" in name.rstrip("\\\n") or name.endswith("\\\n"):
-        name = name.replace("\\\n", "")
     line = draw(st.sampled_from(PREFIXES)) + name + " x"
     for _ in range(draw(st.integers(0, 3))):
         if draw(st.booleans()):
-            line = draw(st.sampled_from(NESTS)).format(line)
+            nest = draw(st.sampled_from(NESTS))
+            line = line if "`" in nest and "`" in line else nest.format(line)  # backquotes do not nest as they are
         else:
             line = draw(st.sampled_from(TEXTS)).format(shlex.quote(line))
     return line

@@ -27,7 +27,7 @@ _PLAIN = {
 """Kinds of nodes that hold nothing but commands written out."""
 _COMMANDS = {"command", "declaration_command", "unset_command", "test_command", "variable_assignment", "variable_assignments"}
 _LOOKS = {"<": "read", "<>": "both"}
-_LONGEST = 65_536  # characters
+_LONGEST = 262_144  # characters
 _DEEPEST = 6  # code in code
 _MOST = 8_000  # nodes; a quarter of that one level deeper, so that no text takes long
 

@@ -7,12 +7,16 @@ command in it is allowed and nothing else can run. What may be denied or asked f
 from __future__ import annotations
 
 import posixpath
+import shlex
 from collections.abc import Iterable, Sequence
 from fnmatch import fnmatchcase
 from typing import Any, Literal
 
+import msgspec
+
 from endstop.core.goal import Verdict
 from endstop.core.messages import ToolSpec
+from endstop.errors import UsageError
 from endstop.guards import addresses
 from endstop.guards.commands import Line, Segment, read
 from endstop.guards.files import Place, covers, covers_all, touches
@@ -77,7 +81,10 @@ class Permissions:
             return Verdict("ask", asked.text, f"the rule ask {asked.text} wants a human's word")
         if self._mode == "yolo":
             return self._by_mode("allow", "everything that no rule denies runs")
-        return self._allowed(spec, arguments, line) or self._default(spec, line)
+        verdict = self._allowed(spec, arguments, line) or self._default(spec, line)
+        if verdict.kind == "ask":
+            return msgspec.structs.replace(verdict, remedy=self._remedy(spec, arguments, line))
+        return verdict
 
     # -------------------------------------------------------------------------------------------------------- holding back
 
@@ -130,6 +137,21 @@ class Permissions:
             return None
         text = ", ".join(dict.fromkeys(rule.text for rule in used))
         return Verdict("allow", text, f"the rule allow {text} lets it run")
+
+    def _remedy(self, spec: ToolSpec, arguments: dict[str, Any], line: Line | None) -> tuple[str, ...]:
+        """Rules that would let just this call run: one for each command of a line; none where they would say more than it."""
+        value = _value(spec, arguments)
+        texts = [spec.name] if value is None else [f"{spec.name}({value})"]
+        if line:
+            texts = [f"{spec.name}({shlex.join(segment.words)})" for segment in line.segments]
+        if "*" in "".join(texts):
+            return ()
+        try:
+            rules = [parse_rule(text) for text in texts]
+        except UsageError:
+            return ()
+        holds = self._cover([*self._allow, *rules], line) if line else value is None or self._lets(rules[0], spec, arguments)
+        return tuple(dict.fromkeys(texts)) if holds else ()
 
     def _lets(self, rule: Rule, spec: ToolSpec, arguments: dict[str, Any]) -> bool:
         value = _value(spec, arguments)
