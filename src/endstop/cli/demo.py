@@ -98,4 +98,4 @@ def make_repository(workspace: Path) -> Path:
 
 
 def _endstop(arguments: list[str], environment: dict[str, str]) -> int:
-    return subprocess.run([sys.executable, "-m", "endstop", *arguments], env=environment, check=False).returncode
+    return subprocess.run([sys.executable, "-P", "-m", "endstop", *arguments], env=environment, check=False).returncode

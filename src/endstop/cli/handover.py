@@ -37,7 +37,7 @@ def start(home: Path, told: Handover) -> tuple[int, Path]:
     log.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     with open(os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), "wb") as file:
         process = subprocess.Popen(
-            [sys.executable, "-m", "endstop.cli.resident"],
+            [sys.executable, "-P", "-m", "endstop.cli.resident"],  # -P: nothing from the current folder
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=file,

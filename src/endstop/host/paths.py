@@ -57,10 +57,11 @@ def inside(root: Path, path: str) -> str | None:
 
     The path need not exist. "." is the root itself.
     """
-    if "\0" in path:
-        return None
     top = os.path.realpath(root)
-    real = os.path.realpath(os.path.join(top, path))
+    try:
+        real = os.path.realpath(os.path.join(top, path))
+    except ValueError:  # a NUL byte, or half of a character
+        return None
     if real == top:
         return "."
     below = top.rstrip("/") + "/"

@@ -427,7 +427,7 @@ def _marks(environment: Iterable[bytes]) -> frozenset[str]:
     return frozenset(value.decode("ascii", "replace").split(","))
 
 
-_PS = ["ps", "-A", "-E", "-ww", "-o", "pid=,ppid=,pgid=,stat=,command="]
+_PS = ["/bin/ps", "-A", "-E", "-ww", "-o", "pid=,ppid=,pgid=,stat=,command="]
 
 
 def _from_ps(text: str) -> Iterable[_Process]:

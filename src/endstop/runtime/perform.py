@@ -7,6 +7,7 @@ interrupt it; pause interrupts everything but a tool, which may end. Whatever ha
 from __future__ import annotations
 
 import asyncio
+import os
 import random
 from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
@@ -34,6 +35,7 @@ from endstop.core.effects import (
 from endstop.core.identity import digests
 from endstop.errors import EndstopError, ToolError
 from endstop.host.background import Background
+from endstop.host.paths import inside, shown
 from endstop.ports import GateRunner, HookRunner, Invocation, Judge, Model, Outcome, Tool, Watch, Workspace
 from endstop.runtime.ask import Ask
 from endstop.runtime.originals import refuse
@@ -305,9 +307,9 @@ class Perform:
 
         async def work() -> None:
             while act.until is None or session.clock() < act.until:
-                if act.condition is not None and (Path(self.workspace.root) / act.condition).exists():
+                if act.condition is not None and (found := _met(self.workspace.root, act.condition)):
                     if session.state.phase == "waiting":
-                        session.record(ev.GoalResumed(from_="waiting", cause=f"{act.condition} is there"))
+                        session.record(ev.GoalResumed(from_="waiting", cause=found))
                     return
                 left = 3600.0 if act.until is None else act.until - session.clock()
                 await asyncio.sleep(min(left, POLL) if act.condition is not None else max(left, 0.0))
@@ -320,6 +322,14 @@ class Perform:
         for waiting in (task, woken):
             waiting.cancel()
         await asyncio.gather(task, woken, return_exceptions=True)
+
+
+def _met(root: Path, path: str) -> str:
+    """Why a file is waited for no longer; empty while it is not there. Of what lies outside nothing is told."""
+    name = inside(root, path)
+    if name is None:
+        return f"{shown(path)} lies outside of the workspace, so it was not waited for; name a file in the workspace"
+    return f"{shown(path)} is there" if os.path.exists(root / name) else ""
 
 
 def _unseen(purpose: ev.LookPurpose, world: int, contract: ev.Contract, why: str) -> ev.WorkspaceObserved:

@@ -65,7 +65,7 @@ def start_of(pid: int) -> str:
         except OSError:
             return ""
         return "" if fields[0] in "ZX" else fields[19]
-    shown = subprocess.run(["ps", "-o", "lstart=", "-p", str(pid)], capture_output=True, text=True, check=False)
+    shown = subprocess.run(["/bin/ps", "-o", "lstart=", "-p", str(pid)], capture_output=True, text=True, check=False)
     return shown.stdout.strip()
 
 
@@ -121,29 +121,40 @@ def release(connection: Connection, lease: Lease) -> None:
 
 
 def lock_workspace(connection: Connection, path: str, lease: Lease, now: float) -> None:
-    """Make the folder the lease holder's: one live goal per folder, shared only with its own sub-agents.
+    """Make the folder the lease holder's, with all that is in it: one live goal per folder, shared only with its sub-agents.
 
     Raises:
-        UsageError: a live goal of another session works there.
+        UsageError: a live goal of another session works there, in a folder around it, or in one inside it.
         LeaseLost: the lease is no longer ours.
     """
     if connection.execute(select(sessions.c.id).where(*_mine(lease))).first() is None:
         raise lease_lost(lease.session_id)
-    owner = connection.execute(
-        select(sessions, workspaces.c.generation.label("locked"))
-        .join_from(workspaces, sessions, workspaces.c.session_id == sessions.c.id)
-        .where(workspaces.c.path == path)
-    ).first()
-    if owner is not None and owner.id != lease.session_id and owner.locked == owner.generation and _holds(owner, now):
-        if owner.id in _ancestors(connection, lease.session_id):
-            return
-        raise UsageError(
-            f"session {owner.id} (process {owner.holder_pid}) works in this folder",
-            where=path,
-            hint="wait for it, cancel it, or use another folder (a git worktree)",
-        )
+    shared = False
+    for owner in _overlapping(connection, path):
+        if owner.id == lease.session_id or owner.locked != owner.generation or not _holds(owner, now):
+            continue
+        if owner.id not in _ancestors(connection, lease.session_id) and lease.session_id not in _ancestors(connection, owner.id):
+            raise UsageError(
+                f"session {owner.id} (process {owner.holder_pid}) works in {'this folder' if owner.path == path else owner.path}",
+                where=path,
+                hint="wait for it, cancel it, or use another folder (a git worktree)",
+            )
+        shared = shared or owner.path == path
+    if shared:
+        return
     connection.execute(delete(workspaces).where(workspaces.c.path == path))
     connection.execute(insert(workspaces).values(path=path, session_id=lease.session_id, generation=lease.generation))
+
+
+def _overlapping(connection: Connection, path: str) -> list[Row[Any]]:
+    """Locks of this folder, of folders around it and of folders inside it, with the sessions that took them."""
+    query = select(sessions, workspaces.c.generation.label("locked"), workspaces.c.path).join_from(
+        workspaces, sessions, workspaces.c.session_id == sessions.c.id
+    )
+    mine = Path(path)
+    return [
+        row for row in connection.execute(query) if mine.is_relative_to(row.path) or Path(row.path).is_relative_to(mine)
+    ]
 
 
 def registered(connection: Connection, session_id: str) -> Row[Any]:

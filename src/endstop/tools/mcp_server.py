@@ -28,6 +28,7 @@ from pydantic import ValidationError
 
 from endstop import __version__
 from endstop.errors import ToolError, UsageError
+from endstop.host.programs import without
 from endstop.host.sandbox import Sandbox
 from endstop.servers import McpServer
 from endstop.tools.mcp_link import Command, ServerLog, http_link, process_link
@@ -225,6 +226,8 @@ class Server:
         if not config.own:
             argv = place.sandbox.wrap(argv, workspace=place.workspace, hidden=place.hidden, network=place.network)
         environment = {name: place.environment[name] for name in _PASSED_ON if name in place.environment}
+        if config.own:  # it runs outside of the sandbox: no program of the agent's is started for it
+            environment = without(environment, place.workspace)
         mark = f"mcp:{place.session_id}:{self.name}"
         command = Command(argv, config.cwd or place.workspace, {**environment, **config.env}, mark)
         return process_link(command, self.log, connection.end)
