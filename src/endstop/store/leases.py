@@ -152,9 +152,7 @@ def _overlapping(connection: Connection, path: str) -> list[Row[Any]]:
         workspaces, sessions, workspaces.c.session_id == sessions.c.id
     )
     mine = Path(path)
-    return [
-        row for row in connection.execute(query) if mine.is_relative_to(row.path) or Path(row.path).is_relative_to(mine)
-    ]
+    return [row for row in connection.execute(query) if mine.is_relative_to(row.path) or Path(row.path).is_relative_to(mine)]
 
 
 def registered(connection: Connection, session_id: str) -> Row[Any]:
