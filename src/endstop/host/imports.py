@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 import sys
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from functools import cache
 from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec, PathFinder
@@ -46,10 +46,21 @@ def refuse_own(workspace: Path) -> None:
     root = Path(os.path.realpath(workspace))
     inner = kept(root)
     for place in (*_installed(), Path(sys.executable).parent, Path(sys.prefix)):
-        through = any(Path(os.path.realpath(path)).is_relative_to(root) for path in (place, *place.parents))
-        if root in inner or (through and not _below(Path(os.path.realpath(place)), inner)):
+        real = Path(os.path.realpath(place))
+        around = place in _installed() and root.is_relative_to(real)
+        if root in inner or around or _theirs(real, root, inner) or _linked(place, root, inner):
             hint = "install it elsewhere (pipx install endstop), or work in a git worktree"
             raise UsageError(f"Endstop itself runs from {place}", where=f"workspace {workspace}", hint=hint)
+
+
+def _theirs(real: Path, root: Path, inner: Sequence[Path]) -> bool:
+    return real.is_relative_to(root) and not any(real.is_relative_to(folder) for folder in inner)
+
+
+def _linked(place: Path, root: Path, inner: Sequence[Path]) -> bool:
+    """Whether a link that the agent could lead elsewhere is on the way."""
+    links = [path for path in (place, *place.parents) if path.is_symlink()]
+    return any(_theirs(Path(os.path.realpath(link.parent)), root, inner) for link in links)
 
 
 @cache
@@ -63,10 +74,6 @@ def _installed() -> list[Path]:
     """The folders in which Endstop and what ``isolated`` needs lie, as they are named."""
     files = (__file__, *(package.__file__ or "" for package in (msgspec, pathspec)))
     return list(dict.fromkeys(Path(file).absolute().parents[at] for file, at in zip(files, (2, 1, 1), strict=True)))
-
-
-def _below(path: Path, folders: Iterable[Path]) -> bool:
-    return any(path.is_relative_to(folder) for folder in folders)
 
 
 # ---------------------------------------------------------------------------------------------------------------- finding
@@ -112,7 +119,7 @@ class _Guard(MetaPathFinder):
             real = Path(os.path.realpath(path))
         except OSError:  # relative, and the current folder is gone
             return []
-        return [root for root in list(self.known) if real.is_relative_to(root) and not _below(real, kept(root))]
+        return [root for root in list(self.known) if _theirs(real, root, kept(root))]
 
 
 _guard = _Guard()
