@@ -17,7 +17,6 @@ from typing import Any, Self
 
 import msgspec
 
-from endstop.assemble import Running
 from endstop.core import chain, codec
 from endstop.core import events as ev
 from endstop.core.apply import replay
@@ -35,6 +34,7 @@ from endstop.library.variants import refuse_loop
 from endstop.models import scripted
 from endstop.models.scripted import Call, Fault, Script, Spent, Turn
 from endstop.ports import Tool
+from endstop.running import Running
 from endstop.settings import Confront, Mode
 
 START = 1_800_000_000.0

@@ -17,9 +17,10 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from endstop.assemble import Order, Running, open_system
+from endstop.assemble import Order, open_system
 from endstop.cli import demo
 from endstop.core import events as ev
+from endstop.running import Running
 from endstop.runtime.session import Session
 from endstop.settings import load
 from endstop.tools.functions import tool

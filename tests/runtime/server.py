@@ -12,10 +12,11 @@ from typing import Any
 
 from aiohttp import web
 
-from endstop.assemble import Order, Running, System, open_system
+from endstop.assemble import Order, System, open_system
 from endstop.core.events import Contract
 from endstop.core.goal import State
 from endstop.ports import Tool
+from endstop.running import Running
 from endstop.settings import load
 
 Reply = dict[str, Any]

@@ -15,11 +15,12 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from endstop.assemble import Order, Running, System, open_system
+from endstop.assemble import Order, System, open_system
 from endstop.core import events as ev
 from endstop.core.events import Contract, Gate
 from endstop.core.goal import State
 from endstop.errors import UsageError
+from endstop.running import Running
 from endstop.runtime.control import control
 from endstop.settings import load
 from tests.runtime.server import go, message, pursue, serving, system

@@ -10,12 +10,13 @@ from typing import Any
 
 import pytest
 
-from endstop.assemble import Order, Running, System, open_system
+from endstop.assemble import Order, System, open_system
 from endstop.core import events as ev
 from endstop.core import hooks
 from endstop.core.events import Contract, Gate, Policy
 from endstop.core.goal import State
 from endstop.errors import UsageError
+from endstop.running import Running
 from endstop.settings import load
 from endstop.tools.functions import tool
 from tests.runtime.server import Server, go, message, serving

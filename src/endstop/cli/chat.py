@@ -14,7 +14,7 @@ from contextlib import suppress
 from threading import Thread
 from typing import Any
 
-from endstop.assemble import Running, System, open_system
+from endstop.assemble import System, open_system
 from endstop.cli import exits, here, out, view
 from endstop.cli.ask import Asker, open_asks
 from endstop.core import events as ev
@@ -22,6 +22,7 @@ from endstop.core.codec import Entry
 from endstop.core.goal import LIVE, State
 from endstop.core.limits import show
 from endstop.errors import UsageError
+from endstop.running import Running
 from endstop.runtime.session import uuid7
 from endstop.settings import Settings
 

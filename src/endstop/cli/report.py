@@ -10,7 +10,6 @@ from typing import Any
 
 import msgspec
 
-from endstop.assemble import Running
 from endstop.cli import exits, junit, view
 from endstop.cli.out import line
 from endstop.core.goal import State
@@ -18,6 +17,7 @@ from endstop.core.handoff import handoff, open_items
 from endstop.core.limits import show
 from endstop.errors import EndstopError, UsageError
 from endstop.models.names import is_played
+from endstop.running import Running
 from endstop.store.verify import Verdict
 
 FORMS = (".md", ".json", ".xml")

@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from endstop.assemble import Order, Running, System, open_system
+from endstop.assemble import Order, System, open_system
 from endstop.cli import exits, here, out, report, view
 from endstop.cli import worktree as trees
 from endstop.cli.ask import Asker, open_asks
@@ -28,6 +28,7 @@ from endstop.core.events import Event
 from endstop.core.goal import ENDED, State, allowed, waiting_humans
 from endstop.errors import EndstopError, UsageError
 from endstop.host import git
+from endstop.running import Running
 from endstop.settings import Settings
 from endstop.store.sessions import SessionRow
 

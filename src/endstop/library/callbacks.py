@@ -10,12 +10,12 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from endstop.assemble import Running
 from endstop.core import events as ev
 from endstop.core.calls import APPROVED
 from endstop.core.codec import Entry
 from endstop.core.goal import ENDED, State, allowed
 from endstop.errors import EndstopError, UsageError
+from endstop.running import Running
 
 DENIED: Final = "denied-interactively-by-user"
 Callback = Callable[[Any], Any]

@@ -11,7 +11,7 @@ from typing import Any, Self
 
 import msgspec
 
-from endstop.assemble import Running, System
+from endstop.assemble import System
 from endstop.core import events as ev
 from endstop.core.codec import Entry
 from endstop.core.goal import State
@@ -20,6 +20,7 @@ from endstop.library.callbacks import Humans, OnEvent, OnPermission, OnQuestion,
 from endstop.library.goals import asked_for, model_name, opened, settings_of
 from endstop.library.limits import AnyLimits
 from endstop.ports import Model, Tool
+from endstop.running import Running
 from endstop.settings import Mode
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from endstop.assemble import Order, Running, System
+from endstop.assemble import Order, System
 from endstop.core import events as ev
 from endstop.core.apply import replay
 from endstop.errors import UsageError
@@ -21,6 +21,7 @@ from endstop.library.limits import AnyLimits
 from endstop.library.result import Result, result
 from endstop.library.resumption import resumption
 from endstop.ports import Clock, Model, Tool
+from endstop.running import Running
 from endstop.settings import FLAGS, Confront, GateTable, Mode, Settings, load
 from endstop.tools.functions import FunctionTool
 
