@@ -10,7 +10,7 @@ from typing import Any, Protocol
 from endstop.core import events as ev
 from endstop.core.goal import Kit, State
 from endstop.errors import EndstopError, LeaseLost, StoreFull
-from endstop.host import git
+from endstop.host import git, imports
 from endstop.host.sandbox import Sandbox
 from endstop.ports import Emit, Judge, Model, Watch
 from endstop.runtime.embedded import Stay, drive
@@ -131,7 +131,7 @@ def describe(
         "priced": model.price is not None or model.local,
         "judge": judge.name if judge else None,
         "judgeIndependent": judge.independent if judge else None,
-        "sandbox": {"kind": sandbox.kind, "why": sandbox.why},
+        "sandbox": {"kind": sandbox.kind, "why": sandbox.why, "kept": [str(path) for path in imports.kept(root)]},
         "mode": policy.mode,
         "allow": list(policy.allow),
         "deny": list(policy.deny),

@@ -16,8 +16,9 @@ from endstop.cli import exits, here, out
 from endstop.cli.view import model_words
 from endstop.core.messages import Head, UserText
 from endstop.errors import EndstopError, ModelError, UsageError
-from endstop.host import git, sandbox
+from endstop.host import git, imports, sandbox
 from endstop.models.choose import make_model
+from endstop.orders import usable_workspace
 from endstop.settings import Settings
 from endstop.store.open import open_store
 
@@ -70,8 +71,9 @@ def _findings(workspace: Path | None, model: str | None, ask: bool) -> Iterator[
     yield Finding("settings", "ok", files or "no endstop.toml: defaults and the environment")
     yield _home(settings.home)
     yield _database(settings)
-    yield _sandbox()
-    yield _git()
+    yield _place(settings)
+    yield _sandbox(settings.workspace)
+    yield _git(settings.workspace)
     yield from _models(settings, ask)
 
 
@@ -107,8 +109,19 @@ def _database(settings: Settings) -> Finding:
         return _bad("database", error)
 
 
-def _sandbox() -> Finding:
-    found = sandbox.detect()
+def _place(settings: Settings) -> Finding:
+    try:
+        root = usable_workspace(settings.workspace, settings.home)
+    except UsageError as error:
+        return Finding("workspace", "note", error.message, error.hint)
+    if own := imports.kept(root):
+        text = f"{root}: Endstop itself runs from {own[0]} in it, which is read-only to the agent in a sandbox"
+        return Finding("workspace", "note", text, "better installed elsewhere: pipx install endstop")
+    return Finding("workspace", "ok", str(root))
+
+
+def _sandbox(workspace: Path) -> Finding:
+    found = sandbox.detect(workspace)
     if found.kind == "none":
         text = f"NONE: commands run with all your rights, so they are asked for. {found.why}"
         return Finding("sandbox", "note", text, "protects nothing: not your files, not your keys, not the network")
@@ -116,9 +129,9 @@ def _sandbox() -> Finding:
     return Finding("sandbox", "ok", found.kind, protects)
 
 
-def _git() -> Finding:
+def _git(workspace: Path) -> Finding:
     try:
-        said = git.run_git(["--version"], Path("/")).decode(errors="replace").strip()
+        said = git.run_git(["--version"], workspace).decode(errors="replace").strip()
     except git.GitFailed as error:
         return Finding(
             "git", "note", error.message, "without git, changes are found by walking the folder; they cannot be undone"

@@ -162,6 +162,9 @@ def may(about: dict[str, Any]) -> list[str]:
     else:
         asked = "" if mode == "yolo" else " if allowed"
         words.append(f"NO SANDBOX: commands run with all your rights{asked}. {sandbox['why']}")
+    for path in sandbox.get("kept", ()):
+        hold = "read-only" if sandbox["kind"] != "none" else "KEPT FROM FILE TOOLS ONLY"
+        words.append(f"ENDSTOP ITSELF RUNS FROM {path}, in the workspace: {hold}; better installed elsewhere")
     if mode in ("ask", "auto") and not about.get("reachable"):
         words.append("nobody can be asked here: what would ask is refused, with the rule that would allow it")
     words += [f"{kind} {rule}" for kind in ("allow", "deny", "ask") for rule in about.get(kind, ())]

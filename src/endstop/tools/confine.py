@@ -16,6 +16,7 @@ from pathlib import Path
 from secrets import token_hex
 from typing import BinaryIO
 
+from endstop.host.imports import kept
 from endstop.host.paths import inside, open_beneath, shown
 
 ABSENT = "absent"
@@ -92,11 +93,13 @@ class Place:
         """Put ``data`` there in one step, keeping the mode of what it replaces; missing folders are made. True if new.
 
         Raises:
-            PermissionError: below ``.git``, or the file is read-only.
+            PermissionError: below ``.git`` or in what Endstop runs from, or the file is read-only.
             OSError: a folder, no file at all, or not writable.
         """
         if any(part.lower() == ".git" for part in self.name.split("/")):
             raise PermissionError(f"{self.text} belongs to git; change it with git commands in the shell")
+        if any((self.root / self.name).is_relative_to(folder) for folder in kept(self.root)):
+            raise PermissionError(f"{self.text} belongs to the environment that Endstop runs from; leave it as it is")
         *folders, name = self.name.split("/")
         folder = self._folder(folders)
         try:
