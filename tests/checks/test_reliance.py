@@ -112,6 +112,9 @@ REFUSED = [
     ("pytest tests/test_p.py", "tests/conftest.py", ""),
     ("pytest tests", "pytest.ini", ""),
     ("pytest tests", "tests/pytest.ini", ""),
+    ("pytest tests/test_p.py", "tests/pytest.toml", ""),
+    ("pytest tests/test_p.py", "tests/__init__.py", ""),
+    ("python3 -m unittest tests.test_p", "tests/__init__.py", ""),
     ("pytest --cov tests", ".coveragerc", ""),
     ("pytest tests", "tox.ini", "[pytest]\naddopts = --version\n"),
     ("pytest tests", "pyproject.toml", "[tool.pytest.ini_options]\naddopts = '--version'\n"),
@@ -141,6 +144,7 @@ FLAGGED = [
     ("pytest -q", "tests/conftest.py", ""),
     ("pytest -q", "pyproject.toml", "[tool.pytest.ini_options]\naddopts = '--version'\n"),
     ("pytest -q", "tests/test_p.py", ""),
+    ("pytest -q", "tests/__init__.py", ""),
     ("make test", "unittest/__init__.py", ""),
     ("make test", "test_calc.py", ""),
     ("cargo test", "build.rs", ""),
@@ -240,6 +244,15 @@ def test_inputs_that_are_accepted_are_no_change_any_more(tmp_path: Path) -> None
     work.change({"pytest.py": "", "conftest.py": "", "tests/test_p.py": "", "setup.cfg": "[tool:pytest]\n"})
     assert len(work.look()[0]) == 4
     work.start = work._look(None)
+    assert work.look() == ([], [])
+
+
+def test_inputs_beyond_the_bytes_of_a_look_are_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What does not fit stays equal as long as nothing before it changes its size."""
+    monkeypatch.setattr(bounds, "BYTES", 40)
+    work = Work(tmp_path, "pytest -q")
+    assert work.start.inputs is not None
+    assert work.start.inputs["tests/test_p.py"] == "unreadable"
     assert work.look() == ([], [])
 
 

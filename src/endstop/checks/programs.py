@@ -22,6 +22,7 @@ instead: it comes before what was used at the start. hides: by appearing it hide
 """
 
 RUNNERS = ("uv", "uvx", "poetry", "pipenv", "pdm", "hatch", "npx", "pnpm", "yarn", "bunx")
+TEST_FOLDERS = frozenset({"tests", "test", "__tests__", "spec"})
 _NODE = {"npm", "npx", "yarn", "pnpm", "bun", "bunx", "jest", "mocha", "vitest", "ava"}
 _SETTINGS: tuple[tuple[set[str], Kind, str], ...] = (
     ({"npm", "yarn", "pnpm", "bun"}, "manifest", "package.json#scripts"),
@@ -35,7 +36,15 @@ _SETTINGS: tuple[tuple[set[str], Kind, str], ...] = (
     ({"cargo"}, "noticed", "build.rs"),
     ({"go"}, "instead", "go.work"),
 )
-_PYTEST = ["pytest.ini", ".pytest.ini", "pyproject.toml#tool.pytest", "tox.ini#pytest", "setup.cfg#tool:pytest"]
+_PYTEST = [
+    "pytest.toml",
+    ".pytest.toml",
+    "pytest.ini",
+    ".pytest.ini",
+    "pyproject.toml#tool.pytest",
+    "tox.ini#pytest",
+    "setup.cfg#tool:pytest",
+]
 _MAKEFILES = ("GNUmakefile", "makefile", "Makefile")
 _PYTHON = re.compile(r"(python|pypy)[\d.]*|py\.?test|nose2|nosetests|coverage|trial|green|django-admin|manage\.py")
 _TAKE_MODULES = {"unittest", "nose2", "nosetests", "trial", "green", "manage.py", "django-admin"}
@@ -80,6 +89,7 @@ def reads(call: Call, place: Place) -> Iterator[tuple[Kind, str]]:
     if names & {"pytest", "py.test"}:
         yield from _pytest(call.folder, place)
     if any(_PYTHON.fullmatch(name) for name in names):
+        yield from _packages(place)
         yield from (("hides", path) for path in _hiding(call, place))
 
 
@@ -170,6 +180,21 @@ def _pytest(folder: str, place: Place) -> Iterator[tuple[Kind, str]]:
     for above in _above(folder, place.tests):
         kind: Kind = "setting" if place.names or above in ("", folder) else "noticed"
         yield from ((kind, os.path.join(above, name)) for name in ("conftest.py", *_PYTEST))
+
+
+def _packages(place: Place) -> Iterator[tuple[Kind, str]]:
+    """The ``__init__.py`` of folders of tests: it runs before each test in it. A new one without a word does nothing."""
+    for above in _above("", place.tests):
+        path = os.path.join(above, "__init__.py")
+        if not TEST_FOLDERS.isdisjoint(above.split("/")) and (place.was_there(path) or _size(place.root, path)):
+            yield ("setting" if place.names else "noticed"), path
+
+
+def _size(root: Path, path: str) -> int:
+    try:
+        return os.stat(os.path.join(root, path)).st_size
+    except OSError:
+        return 0
 
 
 def _above(folder: str, tests: Iterable[str]) -> set[str]:

@@ -18,11 +18,11 @@ from pathlib import Path
 from pathspec import GitIgnoreSpec
 
 from endstop.checks.commands import Call, Unreadable, calls, cannot_fail, program, simple_commands
-from endstop.checks.programs import RUNNERS, Kind, Place, module_words, reads, recipes
+from endstop.checks.programs import RUNNERS, TEST_FOLDERS, Kind, Place, module_words, reads, recipes
 from endstop.core.events import Contract
 from endstop.errors import UsageError
 from endstop.host import bounds
-from endstop.host.fingerprint import digest
+from endstop.host.fingerprint import WHOLE, digest
 from endstop.host.paths import inside, open_regular, walk
 
 ABSENT = "absent"
@@ -46,7 +46,6 @@ _TEST_NAMES = (
     "*_test.exs",
     "*_test.dart",
 )
-_TEST_FOLDERS = ("tests", "test", "__tests__", "spec")
 _SETTINGS = (
     "conftest.py",
     "pytest.ini",
@@ -170,8 +169,9 @@ def start(contract: Contract, root: Path, path: str) -> dict[str, str]:
     """What is kept of the start: a hash per input. What a later ``changed`` finds and is not here was not there."""
     reader = _read(contract, root, None, path)
     named = _defaults(contract, root) | reader.found
-    implied = {file: value for file, value in hashes(root, reader.new.keys() - reader.hides - named).items() if value != ABSENT}
-    return dict.fromkeys(reader.hides, THERE) | implied | hashes(root, named)
+    found = hashes(root, named | (reader.new.keys() - reader.hides))
+    kept = {file: value for file, value in found.items() if file in named or value != ABSENT}
+    return dict.fromkeys(reader.hides, THERE) | kept
 
 
 def changed(contract: Contract, root: Path, then: Mapping[str, str], path: str) -> tuple[list[str], list[str]]:
@@ -370,7 +370,7 @@ def _writable(path: str) -> bool:
 def is_test(path: str) -> bool:
     """Whether a file is a test, by its name or folder."""
     folders, _, name = path.rpartition("/")
-    return any(folder in _TEST_FOLDERS for folder in folders.split("/")) or any(fnmatch.fnmatchcase(name, p) for p in _TEST_NAMES)
+    return not TEST_FOLDERS.isdisjoint(folders.split("/")) or any(fnmatch.fnmatchcase(name, p) for p in _TEST_NAMES)
 
 
 def default_inputs(root: Path) -> set[str]:
@@ -392,9 +392,15 @@ def hashes(root: Path, paths: Iterable[str]) -> dict[str, str]:
     """SHA-256 per path, "absent" where there is no such file or part, "unreadable" where it cannot be read.
 
     A link is followed as long as it stays in the workspace, and where it leads counts too; one that leads out is hashed as a
-    link. Of a file larger than ``fingerprint.WHOLE`` size, beginning and end count.
+    link. Of a file larger than ``fingerprint.WHOLE`` size, beginning and end count; "unreadable" is also what comes after
+    ``bounds.BYTES`` of content.
     """
-    return {path: _hash(root, path) for path in sorted(paths)}
+    room, found = bounds.BYTES, {}
+    for path in sorted(paths):
+        with suppress(OSError, ValueError):
+            room -= min(os.stat(os.path.join(root, path.partition("#")[0])).st_size, WHOLE)
+        found[path] = _hash(root, path) if room >= 0 else "unreadable"
+    return found
 
 
 def _hash(root: Path, path: str) -> str:
