@@ -155,6 +155,30 @@ def test_one_live_goal_per_folder(tmp_path: Path) -> None:
     asyncio.run(scene())
 
 
+@pytest.mark.parametrize(("first", "second"), [("work", "work/inner/deep"), ("work/inner/deep", "work"), ("work", "/")])
+def test_a_folder_in_a_locked_folder_is_locked(tmp_path: Path, first: str, second: str) -> None:
+    """Of two goals in folders one inside the other the second is refused; a sub-agent is not, nor is a neighbour."""
+    (tmp_path / "work/inner/deep").mkdir(parents=True)
+    (tmp_path / "workshop").mkdir()
+
+    async def scene() -> None:
+        async with open_store(tmp_path / "home") as store:
+            for name, parent in (("one", None), ("two", None), ("child", "one")):
+                await store.create(new(name, parent=parent))
+            one, two, child = [await store.acquire(name) for name in ("one", "two", "child")]
+            await store.lock_workspace(tmp_path / first, one)
+            with pytest.raises(UsageError, match=rf"session one .*works in .*{first}"):
+                await store.lock_workspace(tmp_path / second, two)
+            await store.lock_workspace(tmp_path / second, child)
+            await store.lock_workspace(tmp_path / first, one)
+            await store.lock_workspace(tmp_path / "workshop", two)
+            for lease in (child, one, two):
+                await store.release(lease)
+            await store.lock_workspace(tmp_path / second, await store.acquire("two"))
+
+    asyncio.run(scene())
+
+
 def test_the_lock_of_a_dead_holder_is_void(tmp_path: Path) -> None:
     """A workspace locked by a process that is gone can be locked by the next goal."""
     gone = scribe("control", tmp_path / "other", "none")

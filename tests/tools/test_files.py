@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from endstop.host import imports
 from endstop.ports import Invocation, Outcome
 from endstop.tools.confine import MOST, Place
 from endstop.tools.edit import EditFile, EditingTool, WriteFile
@@ -421,6 +422,21 @@ def test_a_bad_pattern_is_told(arguments: dict[str, str], work: Path) -> None:
     said = fails(Search(), work, **arguments)
     assert "cannot be used" in said
     assert "Traceback" not in said
+
+
+def test_what_endstop_runs_from_is_not_written(work: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An environment in the workspace that runs Endstop can be read and searched, and no file tool changes it."""
+    home = work / ".venv"
+    (home / "lib").mkdir(parents=True)
+    (home / "lib/a.py").write_text("ours = 1\n")
+    monkeypatch.setattr(imports, "_environments", lambda: [home])
+    (work / "link").symlink_to(home)
+    for path in (".venv/lib/a.py", "link/lib/a.py"):
+        assert "belongs to the environment that Endstop runs from" in fails(WriteFile(), work, path=path, content="x")
+        assert "belongs to the environment that Endstop runs from" in fails(EditFile(), work, path=path, old="ours", new="x")
+    assert "belongs to" in fails(WriteFile(), work, path=".venv/lib/sitecustomize.py", content="x")
+    assert run(ReadFile(), work, path=".venv/lib/a.py").success
+    assert os.listdir(home / "lib") == ["a.py"]
 
 
 def test_a_workspace_cannot_slip_code_into_the_search(work: Path) -> None:
