@@ -17,6 +17,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from typing import Literal
@@ -192,7 +193,9 @@ def _nothing(path: Path) -> list[str]:
 
 def homes_here() -> dict[Path, Path]:
     """Homes of this user, as named and where they really lie. One that is / or holds the system cannot be emptied."""
-    named = {os.environ.get("HOME", ""), pwd.getpwuid(os.geteuid()).pw_dir}
+    named = {os.environ.get("HOME", "")}
+    with suppress(KeyError):  # a user without a name, as in some containers
+        named.add(pwd.getpwuid(os.geteuid()).pw_dir)
     found = {Path(path): Path(path).resolve() for path in named if os.path.isabs(path) and os.path.isdir(path)}
     return {path: home for path, home in found.items() if not _inside(Path("/usr/bin").resolve(), [home])}
 
