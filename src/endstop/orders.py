@@ -102,7 +102,7 @@ def _check_script(run: str, root: Path) -> None:
                 raise UsageError(f"the script {words[1]} is not there", where=f"hook {run!r}", hint="correct its path")
 
 
-_EXCERPT = re.compile(r"[^\n]{0,40}\[redacted:[^\]\n]*\]")
+_EXCERPT = re.compile(r"(?<!\S)[^\n]{0,40}\[redacted:[^\]\n]*\]")
 
 
 def check_secrets(objective: str, contract: ev.Contract, policy: ev.Policy, clean: Callable[[str], str]) -> None:

@@ -171,7 +171,8 @@ def test_rules_hold_for_what_a_secret_hides(tmp_path: Path, policy: dict[str, An
     calls = message("", ("shell", {"command": hiding}), ("shell", {"command": plain}))
     _, _, events = ends(script(calls, DONE), tmp_path, allow=["shell"], **policy)
     first, second = results(events)[:2]
-    assert (first.success, first.executed, first.error and first.error.code) == (False, False, "denied")
+    assert first.error is not None
+    assert (first.success, first.executed, first.error.code) == (False, False, "denied")
     assert not (tmp_path / "hidden").exists()
     assert second.success
     assert (tmp_path / "seen").read_text() == f"{KEY}\n"
