@@ -158,8 +158,9 @@ def test_a_hook_before_a_call_is_told_what_really_runs(tmp_path: Path) -> None:
     contract = Contract(judge="none", hooks=[hooks.make("pre_tool", "sh judge.sh", "write_file")])
     call = message("", ("write_file", {"path": "a", "content": "password: hunter2-real1"}))
     _, _, events = ends(script(call, DONE), tmp_path, contract)
-    assert results(events)[0].error is not None
-    assert results(events)[0].error.code == "denied"
+    error = results(events)[0].error
+    assert error is not None
+    assert error.code == "denied"
     assert not (tmp_path / "a").exists()
 
 
