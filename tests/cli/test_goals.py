@@ -107,11 +107,11 @@ def test_what_was_denied_is_shown_and_allowed_to_go_on(repo: Path, capsys: Termi
     assert said.code == exits.BLOCKED
     course, end = said.out.split("\nblocked  ")
     flat = " ".join(end.split())
-    assert f"mode ask asks, and nobody could be asked; to allow it: {remedy}" in " ".join(course.split())
-    assert f"denied mode ask asks, and nobody could be asked; to allow it: {remedy}" in flat
+    assert f"mode ask asks, and nobody could be asked. To allow it: {remedy}" in " ".join(course.split())
+    assert f"denied mode ask asks, and nobody could be asked. To allow it: {remedy}" in flat
     assert flat.endswith(remedy)
     assert "next allow what was denied; give what is needed, then: endstop resume" in flat
-    assert f"- mode ask asks, and nobody could be asked; to allow it: {remedy}" in (repo.parent / "r.md").read_text()
+    assert f"- mode ask asks, and nobody could be asked. To allow it: {remedy}" in (repo.parent / "r.md").read_text()
     assert call(capsys, "resume", "--allow", "shell(").code == exits.USAGE
     went_on = call(capsys, "resume", "--allow", "shell(touch made)")
     assert ((repo / "made").exists(), (repo / "other").exists()) == (True, False)

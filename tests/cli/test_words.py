@@ -34,17 +34,22 @@ def test_a_call_is_said_without_brackets(arguments: Any, said: str) -> None:
 
 def test_a_denial_says_the_rule_and_how_to_allow_it() -> None:
     """What the agent was told is said shorter; nothing of a denial in other words is lost."""
-    said = words.denials([NOBODY.format("shell(npm ci)"), "Denied by deny shell(rm *)", "Denied before in this goal; not again."])
+    asked = "Needs a human's permission and nobody can be asked (ask shell): it wants a human's word."
+    plain = ["Denied by deny shell(rm *)", "Denied before in this goal; not again."]
+    said = words.denials([NOBODY.format("shell(npm ci)"), asked, *plain])
     assert said == [
-        "mode ask asks, and nobody could be asked; to allow it: --allow 'shell(npm ci)'",
+        "mode ask asks, and nobody could be asked. To allow it: --allow 'shell(npm ci)'",
+        "ask shell asks, and nobody could be asked.",
         "Denied by deny shell(rm *)",
     ]
 
 
 def test_what_was_denied_can_be_allowed_by_options() -> None:
     """Each rule once, quoted for a shell, at most three; a denial by a rule or a person has no remedy."""
-    said = [*map(NOBODY.format, ["shell(npm ci)", "shell(npm ci)", "shell(echo 'a')", "a", "b"]), "Denied by a person."]
-    assert words.remedies(said) == """--allow 'shell(npm ci)' --allow 'shell(echo '"'"'a'"'"')' --allow a"""
+    echo = """shell(echo '"'"'a'"'"')"""
+    said = [*map(NOBODY.format, ["shell(npm ci)", f"shell(npm ci)' --allow '{echo}", "a", "b"]), "Denied by a person."]
+    assert words.remedies(said) == f"--allow 'shell(npm ci)' --allow '{echo}' --allow a"
+    assert words.remedies([NOBODY.format("shell(npm ci)")[:-1]]) == ""
     assert words.remedies(["Denied by deny shell(rm *)"]) == ""
 
 

@@ -249,6 +249,35 @@ def test_a_link_does_not_lead_around_a_path_rule() -> None:
     assert rules.decide(WRITE, {"path": "src/out"}).rule == "mode auto"
 
 
+@pytest.mark.parametrize(
+    ("text", "rules"),
+    [
+        ("npm ci", ("shell(npm ci)",)),
+        ("cd . && npm ci 'x y' && cd .", ("shell(cd .)", "shell(npm ci 'x y')")),
+        ('git commit -m "it\'s done"', ("shell(git commit -m 'it'\"'\"'s done')",)),
+        ("rm *", ()),
+        ("echo $(date)", ()),
+        ("npm ci > log.txt", ()),
+        ("'", ()),
+    ],
+)
+def test_the_remedy_lets_just_that_line_through(text: str, rules: tuple[str, ...]) -> None:
+    """What is asked for names the rules that would allow it, which then do; none where a rule would say more or cannot."""
+    verdict = permissions("ask").decide(SHELL, {"command": text})
+    assert (verdict.kind, verdict.remedy) == ("ask", rules)
+    if rules:
+        assert command(text, allow=rules) == "allow"
+        assert command(f"{text}; npm publish", allow=rules) == "ask"
+
+
+def test_what_a_rule_asks_for_has_no_remedy() -> None:
+    """An ask rule beats every allow rule, so none is offered; a path and a tool without arguments have theirs."""
+    asked = Permissions("auto", ask=["shell(npm *)"], sandboxed=True, network=False).decide(SHELL, {"command": "npm ci"})
+    assert (asked.kind, asked.remedy) == ("ask", ())
+    assert permissions("ask").decide(WRITE, {"path": "src/a.py"}).remedy == (f"{WRITE.name}(src/a.py)",)
+    assert permissions("ask").decide(WRITE, {"path": "../out.py"}).remedy == ()
+
+
 def test_other_arguments() -> None:
     """Other tools' rules match one argument as text; a tool without one cannot slip through a pattern."""
     rules = permissions("auto", allow=("pay",), deny=("deploy(prod-*)", "mcp__*(x)"))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from typing import Any
 
 from endstop.cli.out import line
@@ -14,8 +15,8 @@ BULKY = frozenset({"old", "new", "content"})
 """Arguments beside a path that say too much for one line."""
 AGAIN = "Denied before in this goal"
 """How the denial of what was denied already begins."""
-REMEDY = re.compile(r"--allow '(.+)'\s*\Z", re.DOTALL)
-NOBODY = re.compile(r"Needs a human's permission and nobody can be asked \((.*?)\): .*?(?=--allow '|\Z)", re.DOTALL)
+REMEDY = "To allow it: "
+NOBODY = re.compile(rf"Needs a human's permission and nobody can be asked \((.*?)\): .*?({REMEDY}|\Z)", re.DOTALL)
 STALLS = {
     "repeat": "the same call gave the same result",
     "failing": "the same call kept failing",
@@ -69,7 +70,10 @@ def reason(event: ev.ToolComplete) -> str:
 
 def denial(said: str) -> str:
     """Why a call was denied, and how to allow it: what the agent was told, in fewer words."""
-    return NOBODY.sub(r"\1 asks, and nobody could be asked; to allow it: ", said)[:400]
+    found = NOBODY.match(said)
+    if found is None:
+        return said[:400]
+    return f"{found[1]} asks, and nobody could be asked. {found[2]}{said[found.end() :]}".strip()[:400]
 
 
 def denials(said: Iterable[str]) -> list[str]:
@@ -79,7 +83,10 @@ def denials(said: Iterable[str]) -> list[str]:
 
 def remedies(said: Iterable[str], most: int = 3) -> str:
     """The options that would allow what was denied, empty where no rule can."""
-    rules = dict.fromkeys(found[1] for text in said if (found := REMEDY.search(text)))
+    rules: dict[str, None] = {}
+    for text in said:
+        with suppress(ValueError):  # it was cut
+            rules |= dict.fromkeys(shlex.split(text.partition(REMEDY)[2])[1::2])
     return " ".join(f"--allow {shlex.quote(line(rule))}" for rule in list(rules)[:most])
 
 

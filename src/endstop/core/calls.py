@@ -187,7 +187,7 @@ class _Batch:
             return self._before(spec, arguments, call_id)
         said = hooks.verdict(self.state, call_id)
         if said is not None and said.kind == "deny":
-            self.events.append(complete(call_id, self._denial(said.rule, said.why, "deny", ""), code="denied"))
+            self.events.append(complete(call_id, _denial(said), code="denied"))
             return False
         if call.grant:
             return self._granted(call, spec, arguments, key)
@@ -212,11 +212,7 @@ class _Batch:
             self.asks.append((call, spec, arguments, verdict.why))
             return False
         if verdict.kind != "allow":
-            self.events.append(
-                complete(
-                    call_id, self._denial(verdict.rule, verdict.why, verdict.kind, _rule_for(spec, arguments)), code="denied"
-                )
-            )
+            self.events.append(complete(call_id, _denial(verdict), code="denied"))
             return False
         return self._start(call, spec, arguments, key)
 
@@ -225,11 +221,6 @@ class _Batch:
         if policy.humans == "auto":
             return self.state.kit.reachable
         return policy.humans == "park"
-
-    def _denial(self, rule: str, why: str, kind: str, allow: str) -> str:
-        if kind == "deny":
-            return f"Denied by {rule}: {why}" if why else f"Denied by {rule}"
-        return f"Needs a human's permission and nobody can be asked ({rule}): {why}. To allow it: --allow '{allow}'"
 
     def _start(self, call: Call, spec: ToolSpec, arguments: dict[str, Any], key: str) -> bool:
         parallel = spec.effect in PARALLEL
@@ -290,7 +281,10 @@ def _claim(state: State, claims: list[Call]) -> AnyAct:
     return Record(events=tuple(events))
 
 
-def _rule_for(spec: ToolSpec, arguments: dict[str, Any]) -> str:
-    """The permission rule that would let just this call through."""
-    value = arguments.get(spec.key_argument or spec.path_argument or "")
-    return f"{spec.name}({value})" if isinstance(value, str) and len(value) <= 120 and "\n" not in value else spec.name
+def _denial(verdict: Verdict) -> str:
+    """Why a call does not run, and the options that would let just this one through, quoted for a shell."""
+    if verdict.kind == "deny":
+        return f"Denied by {verdict.rule}: {verdict.why}" if verdict.why else f"Denied by {verdict.rule}"
+    quoted = ["--allow '" + rule.replace("'", "'\"'\"'") + "'" for rule in verdict.remedy]
+    remedy = f" To allow it: {' '.join(quoted)}" if quoted else ""
+    return f"Needs a human's permission and nobody can be asked ({verdict.rule}): {verdict.why}.{remedy}"

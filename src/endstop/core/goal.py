@@ -230,11 +230,13 @@ class Goal(msgspec.Struct):
 
 
 class Verdict(msgspec.Struct, frozen=True):
-    """What holds for one call: the rule that decided it (or "mode auto"), and why, for people and models."""
+    """What holds for one call: the rule that decided it (or "mode auto"), and why, for people and models. ``remedy``: the
+    allow rules that would let just this call run; empty where no rule can."""
 
     kind: Literal["allow", "deny", "ask"]
     rule: str = ""
     why: str = ""
+    remedy: tuple[str, ...] = ()
 
 
 def _allow(spec: ToolSpec, arguments: dict[str, Any]) -> Verdict:
