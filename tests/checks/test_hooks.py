@@ -253,7 +253,7 @@ def test_a_workspace_that_is_gone_is_a_crash_too(place: Place) -> None:
     shutil.rmtree(place.root)
     end = place.run("stop", "true")
     assert not end.success
-    assert "no folder" in (end.error or "")
+    assert "folder" in (end.error or "")
 
 
 def test_everything_that_is_kept_is_bounded(place: Place) -> None:
