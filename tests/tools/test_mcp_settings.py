@@ -106,7 +106,7 @@ def test_a_project_may_not_reach_further(tmp_path: Path, project: str, said: str
         ('[mcp.a]\ncommand = "${NOT_THERE}"\n', "mcp.a: the variable NOT_THERE is not set"),
         (
             '[mcp.a]\ncommand = "x"\neffects = { b = "reading" }\n',
-            "mcp.NAME.effects.NAME: unknown value (one of read_outside, idempotent, write, repeatable, irreversible)",
+            "mcp.NAME.effects.NAME: unknown value 'reading' (one of read_outside, idempotent, write, repeatable, irreversible)",
         ),
         ('[mcp.a]\ncomand = "x"\n', "no setting has this name (did you mean command?)"),
         ('mcp_config = "missing.json"\n', "missing.json: cannot be read: No such file"),
