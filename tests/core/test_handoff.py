@@ -168,3 +168,34 @@ def test_a_closing_prompt_before_any_look_says_what_is_known() -> None:
     prompt = closing_prompt(sim.state)
     assert "Missing:\n- nothing known" in prompt
     assert "Changed files" not in prompt
+
+
+def test_a_claim_beside_changed_verifier_inputs_says_which_ones() -> None:
+    """Green gates show nothing where files they rely on were changed; the report names those files."""
+    sim = Sim(
+        lambda s: says("", call("edit") if len(s.asked) == 1 else call("task_complete", summary="x")),
+        tools=EDIT,
+        gates=lambda g, s: ("pass", 0) if s.asked else ("fail", 1),
+        contract=ev.Contract(gates=[GATE], judge="none"),
+    )
+    look = sim.look
+
+    def changed(purpose: str) -> ev.WorkspaceObserved:
+        seen = look(purpose)
+        return ev.WorkspaceObserved(**{f: getattr(seen, f) for f in seen.__struct_fields__} | {"protected": ["setup.cfg"]})
+
+    sim.look = changed  # type: ignore[method-assign]
+    ended = sim.run()
+    assert ended is not None
+    assert (ended.phase, ended.verified) == ("done", False)
+    assert ended.handoff["reason"] == "the gates are green, but files they rely on were changed: setup.cfg"
+
+
+def test_a_goal_taken_up_again_with_more_allow_rules_keeps_those_it_had() -> None:
+    """Rules given at a resume are added to the goal's, each once."""
+    sim = Sim(lambda s: says("", call("edit", n=len(s.asked))), tools=EDIT, limits={"turns": 3.0}, policy=ev.Policy(allow=["a"]))
+    assert sim.run() is not None
+    sim.resume(allow=["a", "b"], limits={"turns": 9.0})
+    goal = sim.state.goal
+    assert goal is not None
+    assert goal.queued.policy.allow == ["a", "b"]
