@@ -29,8 +29,9 @@ $(STAMP): requirements.lock pyproject.toml
 demo: setup
 	$(BIN)/endstop demo
 
+# Four workers even on two cores: many tests wait for processes, so two left more than half of the machine idle.
 test: setup
-	$(BIN)/python -m pytest -q -n auto
+	$(BIN)/python -m pytest -q -n 4
 
 # Harmless where nothing is missing, or where nothing may be installed.
 test-deps:
