@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from endstop.core import effects
+from endstop.core import effects, processes
 from endstop.core import events as ev
 from endstop.core.apply import replay
 from tests.core.sim import Sim, call, says, spec
@@ -138,3 +138,14 @@ def test_whatever_ends_the_goal_its_processes_are_stopped_first(target: str) -> 
     sim.record(ev.GoalClosing(target=target, reason="r", detail={"limit": "turns"}))
     assert sim.run().phase == target
     assert sim.types.index("process.exited") < sim.types.index("goal.ended")
+
+
+def test_a_wait_of_the_agents_own_that_is_over_is_answered_and_nobody_writes_a_message() -> None:
+    """Inside an open round the call gets "still runs" as its result; a message would say it twice."""
+    sim = Started(lambda turn: says("", call("process", action="poll", process_id="p1")))
+    while "p1" not in sim.state.processes:
+        sim.step()
+    assert sim.state.round_open
+    act = processes.waiting(sim.state, "p1", over=True, spoken=False, until=None)
+    assert isinstance(act, effects.Record)
+    assert [type(event) for event in act.events] == [ev.GoalResumed]
