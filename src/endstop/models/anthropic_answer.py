@@ -9,10 +9,10 @@ import msgspec
 from endstop.core.messages import Answer, Arguments, ToolRequest, Usage
 from endstop.errors import ModelError
 from endstop.models import kept
+from endstop.models.answer import PARTIAL, AnswerReader
 from endstop.models.anthropic_wire import WHERE
-from endstop.models.faults import UNKNOWN, fault, read
-from endstop.models.lenient import Unreadable, count, decode, encode, given_arguments, mend, parse_arguments
-from endstop.models.sse import Source
+from endstop.models.faults import fault, read
+from endstop.models.lenient import count, encode, given_arguments, mend, parse_arguments
 from endstop.models.transcript import Unique
 
 FINISH = {
@@ -24,8 +24,6 @@ FINISH = {
     "refusal": "content_filter",
 }
 """Their words for ours; others (``pause_turn``) are passed on."""
-PARTIAL = frozenset({"length", "cut", "content_filter"})
-"""Finishes after which the last call may be half a call."""
 
 
 class _Delta(msgspec.Struct):
@@ -100,48 +98,23 @@ class _Block:
         return block
 
 
-class Reader:
-    """Makes an answer out of the bytes of a response, streamed or whole."""
+class Reader(AnswerReader[_Event, _Event]):
+    """Reads messages."""
 
     def __init__(self, model: str) -> None:
-        self.began = False
+        super().__init__(_event, _event)
         self._by = WHERE + model
-        self._source = Source()
-        self._over = False  # the end came, or something unreadable
-        self._broken = False
         self._begun = False  # there is a message, if only an empty one
         self._blocks: dict[int, _Block] = {}
         self._finish: str | None = None
         self._usage: dict[str, Any] = {}
-        self._model = ""
 
-    def feed(self, chunk: bytes) -> str:
-        """Take bytes as they arrive; returns the text that came with them.
-
-        Raises:
-            ModelError: the server says in the middle of its answer that it failed.
-        """
-        return self._take(self._source.feed(chunk))
-
-    def close(self, unique: Unique) -> Answer:
-        """The answer, when no more bytes come; a stream that broke off gives what came, with finish "cut".
-
-        Raises:
-            ModelError: there is no answer in what came.
-        """
-        if self._source.whole is not None:
-            self._take_whole(b"".join(self._source.whole))
-            cut = False
-        else:
-            self._take(self._source.rest())
-            cut = self._broken or self._finish is None
-        if cut and not self.began:
-            raise ModelError("network", "the connection ended before an answer came", billed=True)
-        if not self._begun:
-            raise ModelError("server", "the answer holds no message", billed=True)
-        return self._answer(unique, cut)
+    def _ended(self) -> bool:
+        return self._finish is not None
 
     def _answer(self, unique: Unique, cut: bool) -> Answer:
+        if not self._begun:
+            raise ModelError("server", "the answer holds no message", billed=True)
         finish = "cut" if cut else FINISH.get(self._finish or "end_turn", self._finish or "stop")
         blocks = [block for _, block in sorted(self._blocks.items())]
         calls = [block for block in blocks if block.kind == "tool_use"]
@@ -161,33 +134,14 @@ class Reader:
             model=self._model,
         )
 
-    def _take_whole(self, body: bytes) -> None:
-        if body.startswith(b"<"):
-            raise ModelError("invalid_request", "the server answered with a web page", hint=UNKNOWN)
-        try:
-            message = decode(body, _event)
-        except Unreadable:
-            raise fault(200, read(body)) from None
-        if message.error or not isinstance(message.content, list):
+    def _add_whole(self, whole: _Event, body: bytes) -> None:
+        if whole.error or not isinstance(whole.content, list):
             raise fault(200, read(body))
-        for index, block in enumerate(message.content):
+        for index, block in enumerate(whole.content):
             if isinstance(block, dict):
                 self._blocks[index] = _Block(block, over=True)
-        self._message(message.model, message.usage)
-        self._finish = message.stop_reason
-
-    def _take(self, payloads: list[bytes]) -> str:
-        came = ""
-        for payload in payloads:
-            if self._over:
-                break
-            try:
-                event = decode(payload, _event)
-            except Unreadable:
-                self._over = self._broken = True
-                break
-            came += self._add(event, payload)
-        return came
+        self._message(whole.model, whole.usage)
+        self._finish = whole.stop_reason
 
     def _add(self, event: _Event, payload: bytes) -> str:
         if event.error or event.type == "error":

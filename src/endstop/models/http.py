@@ -8,7 +8,7 @@ import time
 from collections.abc import Hashable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext
 from ipaddress import ip_address
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar
 from urllib.parse import urlsplit
 
 import aiohttp
@@ -17,6 +17,7 @@ import msgspec
 from endstop.core.messages import Answer, Head, Message, Price
 from endstop.errors import ModelError, UsageError
 from endstop.models import faults
+from endstop.models.answer import AnswerReader
 from endstop.models.transcript import Transcript, Unique
 from endstop.ports import Watch
 
@@ -33,28 +34,6 @@ class Timeouts(msgspec.Struct, frozen=True):
     first: float = 120.0
     between: float = 60.0
     whole: float = 600.0
-
-
-class Reader(Protocol):
-    """Makes an answer out of the bytes of a response."""
-
-    began: bool  # some of the answer is there
-
-    def feed(self, chunk: bytes) -> str:
-        """Take bytes as they arrive; returns the text that came with them.
-
-        Raises:
-            ModelError: the server says in the middle of its answer that it failed.
-        """
-        ...
-
-    def close(self, unique: Unique) -> Answer:
-        """The answer, when no more bytes come; a stream that broke off gives what came, with finish "cut".
-
-        Raises:
-            ModelError: there is no answer in what came.
-        """
-        ...
 
 
 class HttpModel:
@@ -126,7 +105,7 @@ class HttpModel:
         """What stands behind the messages."""
         raise NotImplementedError
 
-    def reader(self) -> Reader:
+    def reader(self) -> AnswerReader[Any, Any]:
         """What reads the next answer."""
         raise NotImplementedError
 
@@ -159,7 +138,7 @@ class HttpModel:
         except ModelError as error:
             raise faults.sign(error, self.name, self._secrets, self._key_name) from None
 
-    async def _fill(self, reader: Reader, body: bytes, watch: Watch | None) -> None:
+    async def _fill(self, reader: AnswerReader[Any, Any], body: bytes, watch: Watch | None) -> None:
         """Feed the reader for as long as there is something to feed; what broke off after a beginning is the reader's."""
         try:
             async with self._gate:
@@ -171,7 +150,7 @@ class HttpModel:
             if not reader.began:
                 raise self._network(error) from None
 
-    async def _exchange(self, reader: Reader, body: bytes, watch: Watch | None) -> None:
+    async def _exchange(self, reader: AnswerReader[Any, Any], body: bytes, watch: Watch | None) -> None:
         limits = self._timeouts
         loop = asyncio.get_running_loop()
         size = 0

@@ -13,10 +13,10 @@ import msgspec
 
 from endstop.core.messages import Answer, ToolRequest, Usage
 from endstop.errors import ModelError
-from endstop.models.faults import UNKNOWN, fault, read
-from endstop.models.lenient import Unreadable, count, decode, mend, parse_arguments
+from endstop.models.answer import PARTIAL, AnswerReader
+from endstop.models.faults import fault, read
+from endstop.models.lenient import count, mend, parse_arguments
 from endstop.models.openai_wire import REASONING
-from endstop.models.sse import DONE, Source
 from endstop.models.transcript import Unique
 
 
@@ -62,8 +62,6 @@ class _Chunk(msgspec.Struct):
 _chunk = msgspec.json.Decoder(_Chunk)
 FINISH = {"function_call": "tool_calls", "max_tokens": "length"}
 """Other servers' words for ours; words known to nobody are passed on."""
-PARTIAL = frozenset({"length", "cut", "content_filter"})
-"""Finishes after which the last call may be half a call."""
 
 
 class _Asked:
@@ -83,14 +81,11 @@ class _Asked:
         return isinstance(parse_arguments("".join(self.arguments), whole=False), dict)
 
 
-class Reader:
-    """Makes an answer out of the bytes of a response, streamed or whole: some servers send the other than was asked for."""
+class Reader(AnswerReader[_Chunk, _Chunk]):
+    """Reads chat completions."""
 
     def __init__(self) -> None:
-        self.began = False
-        self._source = Source()
-        self._over = False  # the end mark came, or something unreadable
-        self._broken = False
+        super().__init__(_chunk, _chunk)
         self._texts: list[str] = []
         self._reasoning: list[str] = []
         self._calls: list[_Asked] = []
@@ -98,36 +93,14 @@ class Reader:
         self._chosen = False
         self._finish: str | None = None
         self._usage: Usage | None = None
-        self._model = ""
 
-    def feed(self, chunk: bytes) -> str:
-        """Take bytes as they arrive; returns the text that came with them.
+    def _ended(self) -> bool:
+        return self._finish is not None or self._over
 
-        Raises:
-            ModelError: the server says in the middle of its answer that it failed.
-        """
-        return self._take(self._source.feed(chunk))
-
-    def close(self, unique: Unique) -> Answer:
-        """The answer, when no more bytes come; a stream that broke off gives what came, with finish "cut".
-
-        Raises:
-            ModelError: there is no answer in what came.
-        """
-        if self._source.whole is not None:
-            self._take_whole(b"".join(self._source.whole))
-            cut = False
-        else:
-            self._take(self._source.rest())
-            cut = self._broken or (self._finish is None and not self._over)
-        if cut and not self.began:
-            raise ModelError("network", "the connection ended before an answer came", billed=True)
+    def _answer(self, unique: Unique, cut: bool) -> Answer:
         if not self._chosen:
             used = (self._usage.input, self._usage.output) if self._usage else None
             raise ModelError("server", "the answer holds no choice", billed=True, used=used)
-        return self._answer(unique, cut)
-
-    def _answer(self, unique: Unique, cut: bool) -> Answer:
         finish = "cut" if cut else FINISH.get(self._finish or "stop", self._finish or "stop")
         if self._calls and finish == "stop":
             finish = "tool_calls"
@@ -146,41 +119,19 @@ class Reader:
             model=self._model,
         )
 
-    def _take_whole(self, body: bytes) -> None:
-        if body.startswith(b"<"):
-            raise ModelError("invalid_request", "the server answered with a web page", hint=UNKNOWN)
-        try:
-            chunk = decode(body, _chunk)
-        except Unreadable:
-            raise fault(200, read(body)) from None
-        if chunk.choices is None and chunk.error is None:
+    def _add_whole(self, whole: _Chunk, body: bytes) -> None:
+        if whole.choices is None and whole.error is None:
             raise fault(200, read(body))
-        self._add(chunk, body)
+        self._add(whole, body)
 
-    def _take(self, payloads: list[bytes]) -> str:
-        came = ""
-        for payload in payloads:
-            if self._over:
-                break
-            if payload == DONE:
-                self._over = True
-                break
-            try:
-                chunk = decode(payload, _chunk)
-            except Unreadable:
-                self._over = self._broken = True
-                break
-            came += self._add(chunk, payload)
-        return came
-
-    def _add(self, chunk: _Chunk, payload: bytes) -> str:
-        if chunk.error or chunk.object == "error":
+    def _add(self, event: _Chunk, payload: bytes) -> str:
+        if event.error or event.object == "error":
             raise fault(200, read(payload))
-        if chunk.model and not self._model:
-            self._model = mend(chunk.model)
-        if chunk.usage is not None:
-            self._usage = read_usage(chunk.usage) or self._usage
-        choice = next((choice for choice in chunk.choices or () if not choice.index), None)
+        if event.model and not self._model:
+            self._model = mend(event.model)
+        if event.usage is not None:
+            self._usage = read_usage(event.usage) or self._usage
+        choice = next((choice for choice in event.choices or () if not choice.index), None)
         if choice is None:
             return ""
         if choice.error:

@@ -7,18 +7,15 @@ from typing import Any
 import msgspec
 
 from endstop.core.messages import Answer, ToolRequest, Usage
-from endstop.errors import ModelError
 from endstop.models import kept
-from endstop.models.faults import UNKNOWN, fault, read
-from endstop.models.lenient import Unreadable, count, decode, encode, mend, parse_arguments
+from endstop.models.answer import PARTIAL, AnswerReader
+from endstop.models.faults import fault, read
+from endstop.models.lenient import count, encode, mend, parse_arguments
 from endstop.models.responses_wire import BETWEEN, WHERE
-from endstop.models.sse import DONE, Source
 from endstop.models.transcript import Unique
 
 FINISH = {"max_output_tokens": "length"}
 """Their reasons for an incomplete answer in our words; others are passed on."""
-PARTIAL = frozenset({"length", "cut", "content_filter"})
-"""Finishes after which the last call may be half a call."""
 
 
 class _Response(msgspec.Struct):
@@ -71,42 +68,23 @@ class _Item:
         return str(mend("".join(self.pieces)))
 
 
-class Reader:
-    """Makes an answer out of the bytes of a response, streamed or whole."""
+class Reader(AnswerReader[_Event, _Response]):
+    """Reads responses."""
 
     def __init__(self, model: str) -> None:
-        self.began = False
+        super().__init__(_event, _response)
         self._by = WHERE + model
-        self._source = Source()
-        self._over = False  # the end came, or something unreadable
         self._items: dict[int, _Item] = {}
         self._said = False  # some text is there
         self._end: _Response | None = None
-        self._model = ""
 
-    def feed(self, chunk: bytes) -> str:
-        """Take bytes as they arrive; returns the text that came with them.
+    def _ended(self) -> bool:
+        return self._end is not None
 
-        Raises:
-            ModelError: the server says in the middle of its answer that it failed.
-        """
-        return self._take(self._source.feed(chunk))
-
-    def close(self, unique: Unique) -> Answer:
-        """The answer, when no more bytes come; a stream that broke off gives what came, with finish "cut".
-
-        Raises:
-            ModelError: there is no answer in what came.
-        """
-        if self._source.whole is not None:
-            self._take_whole(b"".join(self._source.whole))
-        else:
-            self._take(self._source.rest())
-        if self._end is None and not self.began:
-            raise ModelError("network", "the connection ended before an answer came", billed=True)
+    def _answer(self, unique: Unique, cut: bool) -> Answer:
         items = [item for _, item in sorted(self._items.items())]
         calls = [item for item in items if item.kind == "function_call"]
-        finish = self._finish(bool(calls))
+        finish = "cut" if cut else self._finish(bool(calls))
         ids = unique([str(mend(call.given.get("call_id") or call.given.get("id") or "")) for call in calls])
         requests = []
         for id, call in zip(ids, calls, strict=True):
@@ -122,36 +100,15 @@ class Reader:
         )
 
     def _finish(self, calls: bool) -> str:
-        if self._end is None:
-            return "cut"
-        if self._end.status == "incomplete":
+        if self._end is not None and self._end.status == "incomplete":
             reason = str((self._end.incomplete_details or {}).get("reason") or "length")
             return FINISH.get(reason, reason)
         return "tool_calls" if calls else "stop"
 
-    def _take_whole(self, body: bytes) -> None:
-        if body.startswith(b"<"):
-            raise ModelError("invalid_request", "the server answered with a web page", hint=UNKNOWN)
-        try:
-            response = decode(body, _response)
-        except Unreadable:
-            raise fault(200, read(body)) from None
-        if response.output is None or response.error:
+    def _add_whole(self, whole: _Response, body: bytes) -> None:
+        if whole.output is None or whole.error:
             raise fault(200, read(body))
-        self._close(response)
-
-    def _take(self, payloads: list[bytes]) -> str:
-        came = ""
-        for payload in payloads:
-            if self._over or payload == DONE:
-                break
-            try:
-                event = decode(payload, _event)
-            except Unreadable:
-                self._over = True
-                break
-            came += self._add(event, payload)
-        return came
+        self._close(whole)
 
     def _add(self, event: _Event, payload: bytes) -> str:
         if event.type == "error" or event.error:
